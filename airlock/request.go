@@ -1,0 +1,33 @@
+// Package airlock is the one door to every effect: prepare, judge, ask, start,
+// do, settle, and the recovery of calls found after a crash.
+//
+// It knows neither models nor files nor sandboxes. What it does not promise:
+// that an effect whose end nobody saw did or did not happen; such a call is
+// unknown, and says so.
+package airlock
+
+import "github.com/caisson-run/caisson"
+
+// Request is one wanted effect, as its caller found it: a tool call of a model,
+// a verb asked for from inside, a permission that a foreign agent asks.
+type Request struct {
+	ID         caisson.CallID
+	Turn       int
+	Parent     caisson.CallID
+	ProviderID string       // what the caller's protocol calls it; data only
+	Name       string       // as asked for
+	Tool       caisson.Tool // nil: there is no such tool; the call is refused with CodeToolUnknown
+	Input      string       // as written, not yet parsed
+}
+
+// Settled is what became of a batch of requests.
+type Settled struct {
+	// Records are in the order of the requests. Those that are still asked or
+	// decided belong to open reviews.
+	Records []caisson.CallRecord
+	// Waiting are the reviews without which nothing more can be done. Empty:
+	// every record has its outcome.
+	Waiting []caisson.ReviewID
+	// Abort says that a person aborted; every record has its outcome.
+	Abort bool
+}

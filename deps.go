@@ -1,0 +1,35 @@
+//go:build deps
+
+package caisson
+
+import (
+	_ "cel.dev/cel-go/cel"
+	_ "charm.land/catwalk/pkg/embedded"
+	_ "charm.land/fantasy"
+	_ "charm.land/fantasy/providers/anthropic"
+	_ "charm.land/fantasy/providers/google"
+	_ "charm.land/fantasy/providers/openai"
+	_ "charm.land/fantasy/providers/openaicompat"
+	_ "charm.land/fantasy/providers/openrouter"
+	_ "github.com/creack/pty"
+	_ "github.com/cyphar/filepath-securejoin"
+	_ "github.com/elastic/go-seccomp-bpf"
+	_ "github.com/fsnotify/fsnotify"
+	_ "github.com/gofrs/flock"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/google/jsonschema-go/jsonschema"
+	_ "github.com/google/renameio/v2"
+	_ "github.com/landlock-lsm/go-landlock/landlock"
+	_ "github.com/pressly/goose/v3"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/spf13/cobra"
+	_ "github.com/vishvananda/netlink"
+	_ "go.uber.org/goleak"
+	_ "go.yaml.in/yaml/v3"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/sys/unix"
+	_ "golang.org/x/term"
+	_ "modernc.org/sqlite"
+	_ "mvdan.cc/sh/v3/syntax"
+	_ "pgregory.net/rapid"
+)

@@ -18,6 +18,7 @@ var layers = map[string]int{
 	"internal/lockfile":   0,
 	"internal/fault":      0,
 	"capture":             0,
+	"guest/plan":          0,
 	"process":             1,
 	"guest":               1,
 	"guest/inside":        1,

@@ -19,6 +19,7 @@ var layers = map[string]int{
 	"internal/fault":      0,
 	"capture":             0,
 	"process":             1,
+	"guest/wire":          0,
 	"guest":               1,
 	"guest/inside":        1,
 	"guest/box":           1,

@@ -20,6 +20,7 @@ var layers = map[string]int{
 	"capture":             0,
 	"guest/plan":          0,
 	"process":             1,
+	"guest/wire":          0,
 	"guest":               1,
 	"guest/inside":        1,
 	"guest/box":           1,

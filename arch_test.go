@@ -29,6 +29,7 @@ var layers = map[string]int{
 	"ledger/ledgertest":   1,
 	"model":               1,
 	"sandbox":             1,
+	"schema":              1,
 	"sandbox/sandboxtest": 1,
 	"sandbox/namespace":   2,
 	"workspace":           2,

@@ -64,7 +64,9 @@ func findHierarchies() (hierarchies, error) {
 		}
 		root, at := fields[3], fields[4]
 		h.mounts = append(h.mounts, at)
-		dir := func(path string) string { return filepath.Join(at, strings.TrimPrefix(path, strings.TrimSuffix(root, "/"))) }
+		dir := func(path string) string {
+			return filepath.Join(at, strings.TrimPrefix(path, strings.TrimSuffix(root, "/")))
+		}
 		if tail[0] == "cgroup2" {
 			h.v2 = dir(own[""])
 			continue

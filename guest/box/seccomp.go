@@ -80,8 +80,14 @@ func program() []unix.SockFilter {
 	return append(f, allow)
 }
 
-// filterSyscalls applies the filter to every thread.
+// filterSyscalls forbids new privileges and applies the filter, both to every
+// thread: with the filter, the kernel hands the former on.
 func filterSyscalls(*plan.Plan, *plan.Report) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("forbid new privileges: %w", err)
+	}
 	filter := program()
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))

@@ -102,8 +102,8 @@ func build(p plan.Plan) (plan.Report, error) {
 		{"root", buildRoot},
 		{"host name", setNames},
 		{"limits", setLimits},
-		{"capabilities", dropCapabilities},
 		{"landlock", restrictFiles},
+		{"capabilities", dropCapabilities},
 		{"seccomp", filterSyscalls},
 		{"self-test", prove},
 	} {

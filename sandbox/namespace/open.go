@@ -36,12 +36,14 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err != nil {
 		return nil, err
 	}
+	grouped := make(chan *group, 1)
+	go func() { grouped <- newGroup(spec.ID, spec.Limits) }() // takes as long as the plan
 	l, u, err := e.lay(spec)
+	b := &box{id: spec.ID, instance: e.opts.Instance, group: <-grouped, done: make(chan struct{}), closed: make(chan struct{})}
 	if err != nil {
-		return nil, layError(err)
+		return nil, errors.Join(layError(err), b.abandon())
 	}
 	defer l.close()
-	b := &box{id: spec.ID, instance: e.opts.Instance, group: newGroup(spec.ID, spec.Limits), done: make(chan struct{}), closed: make(chan struct{})}
 	if b.group.enforced[caisson.ControlPids] == "" && u.outside != 0 {
 		l.plan.Pids = spec.Limits.Pids
 	}
@@ -119,12 +121,17 @@ func (b *box) prove(ctx context.Context, l *layout, u user, spec caisson.Sandbox
 	if len(b.group.dirs) > 0 {
 		b.root.Cgroup = b.group.dirs[0]
 	}
-	if err := b.group.place(b.process.Pid); err != nil {
-		return b.lost("limit the guest", err)
-	}
+	// Moving a process into a cgroup may wait for all processors; the set-up
+	// runs nothing of the box's, so it may go on meanwhile.
+	placed := make(chan error, 1)
+	go func() { placed <- b.group.place(b.process.Pid) }()
 	report, err := b.setUp(ctx, l.plan)
+	placeErr := <-placed
 	if err != nil {
 		return err
+	}
+	if placeErr != nil {
+		return b.lost("limit the guest", placeErr)
 	}
 	b.isolation = isolation(report, b.group, u)
 	if err := sandbox.Enforce(b.isolation, spec.Require); err != nil {

@@ -26,15 +26,14 @@ var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/lib
 // etc are the files and directories of the host's /etc that say how programs
 // run, and nothing of who uses the host or how it is reached.
 var etc = []string{
-	"alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
-	"fonts", "inputrc", "java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime",
-	"magic", "magic.mime", "maven", "mime.types", "os-release", "perl", "pki", "profile", "protocols",
-	"python3*", "redhat-release", "alpine-release", "rpc", "services", "shells", "ssl", "terminfo", "timezone", "xml",
+	"alternatives", "bash.bashrc", "ca-certificates", "crypto-policies", "debian_version", "fonts", "java*",
+	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "os-release", "pki", "profile",
+	"protocols", "redhat-release", "alpine-release", "services", "ssl", "terminfo", "timezone",
 }
 
 // hidden are paths of the host that a box must not have; those that it was
 // given something of are not looked at.
-var hidden = []string{"/boot", "/home", "/media", "/srv", "/var/lib", "/var/log", "/etc/shadow", "/etc/ssh", "/run/systemd", "/proc/1/root/boot"}
+var hidden = []string{"/boot", "/home", "/media", "/srv", "/var/lib", "/var/log", "/etc/shadow", "/etc/ssh", "/run/systemd"}
 
 // layout is a plan with the descriptors that go with it.
 type layout struct {

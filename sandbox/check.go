@@ -118,7 +118,57 @@ func checkPaths(spec caisson.SandboxSpec) error {
 		}
 		targets = append(targets, m.Target)
 	}
-	return checkTargets(targets)
+	if err := checkTargets(targets); err != nil {
+		return err
+	}
+	return checkPoints(Mounts(spec))
+}
+
+// Mounts lists what a checked spec lends but for HOME, parents before what
+// lies in them.
+func Mounts(spec caisson.SandboxSpec) []caisson.Mount {
+	mounts := slices.Clone(spec.Mounts)
+	if spec.Workspace != "" {
+		mounts = append(mounts, caisson.Mount{Source: spec.Workspace, Target: spec.Workspace, Write: !spec.ReadOnly})
+	}
+	if spec.GitCover != "" {
+		mounts = append(mounts, caisson.Mount{Source: spec.GitCover, Target: filepath.Join(spec.Workspace, ".git")})
+	}
+	if spec.GitDir != "" {
+		mounts = append(mounts, caisson.Mount{Source: spec.GitDir, Target: spec.GitDir, Write: true})
+	}
+	for _, path := range spec.GitObjects {
+		mounts = append(mounts, caisson.Mount{Source: path, Target: path})
+	}
+	slices.SortStableFunc(mounts, func(a, b caisson.Mount) int { return strings.Compare(a.Target, b.Target) })
+	return mounts
+}
+
+// checkPoints sees to it that what is mounted inside of something lent has a
+// place there: none is ever made on the host.
+func checkPoints(mounts []caisson.Mount) error {
+	for i, m := range mounts {
+		for _, outer := range slices.Backward(mounts[:i]) {
+			rest, within := strings.CutPrefix(m.Target, outer.Target+"/")
+			if !within {
+				continue
+			}
+			point := filepath.Join(outer.Source, rest)
+			info, err := checkSource(point)
+			if err != nil {
+				return err
+			}
+			what, err := os.Lstat(m.Source)
+			if err != nil {
+				return caisson.Errorf(caisson.CodePathInvalid, "%s cannot be looked at: %w", m.Source, err)
+			}
+			if info.IsDir() != what.IsDir() {
+				return caisson.Errorf(caisson.CodePathInvalid, "%s cannot be shown in place of %s: one is a directory", m.Source, point)
+			}
+			break
+		}
+	}
+	return nil
 }
 
 // checkSource looks at a path of the host that is to be lent.

@@ -62,7 +62,7 @@ func (e *Engine) lay(spec caisson.SandboxSpec) (*layout, user, error) {
 }
 
 func (e *Engine) layFor(spec caisson.SandboxSpec, u user) (*layout, error) {
-	mounts := wanted(spec)
+	mounts := sandbox.Mounts(spec)
 	l := &layout{plan: plan.Plan{
 		ID: string(spec.ID), UID: u.inside, GID: u.insideGroup, User: userName, Home: homeFor(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/dev/shm"},
@@ -77,8 +77,6 @@ func (e *Engine) layFor(spec caisson.SandboxSpec, u user) (*layout, error) {
 		l.plan.Workspace = sandbox.PrivateWorkspace
 		l.plan.Private = append(l.plan.Private, sandbox.PrivateWorkspace)
 	}
-	// Parents before what lies in them.
-	slices.SortStableFunc(mounts, func(a, b caisson.Mount) int { return strings.Compare(a.Target, b.Target) })
 	for _, m := range mounts {
 		info, err := os.Lstat(m.Source)
 		if err == nil {
@@ -119,24 +117,6 @@ func (e *Engine) add(l *layout, m caisson.Mount, info fs.FileInfo, u user) error
 	}
 	l.plan.Mounts = append(l.plan.Mounts, planned)
 	return nil
-}
-
-// wanted lists what a spec lends, but for HOME.
-func wanted(spec caisson.SandboxSpec) []caisson.Mount {
-	mounts := slices.Clone(spec.Mounts)
-	if spec.Workspace != "" {
-		mounts = append(mounts, caisson.Mount{Source: spec.Workspace, Target: spec.Workspace, Write: !spec.ReadOnly})
-	}
-	if spec.GitCover != "" {
-		mounts = append(mounts, caisson.Mount{Source: spec.GitCover, Target: filepath.Join(spec.Workspace, ".git")})
-	}
-	if spec.GitDir != "" {
-		mounts = append(mounts, caisson.Mount{Source: spec.GitDir, Target: spec.GitDir, Write: true})
-	}
-	for _, path := range spec.GitObjects {
-		mounts = append(mounts, caisson.Mount{Source: path, Target: path})
-	}
-	return mounts
 }
 
 func homeFor(mounts []caisson.Mount) string {

@@ -31,7 +31,7 @@ import (
 const readyBound = 5 * time.Second
 
 // StreamFD is the descriptor on which the guest program finds its stream.
-const StreamFD = 3
+const StreamFD = wire.StreamFD
 
 // Options say what the guest shall do for whom.
 type Options struct {

@@ -33,31 +33,35 @@ const setUpSeconds = 8
 // SetUp reads the plan from plan.ControlFD, builds the box, proves it and
 // reports. After an error the caller must exit at once: the process is in an
 // unfinished box. It exits by itself when the host goes away meanwhile.
-func SetUp() (plan.Plan, error) {
+func SetUp() error {
 	control := os.NewFile(plan.ControlFD, "control")
+	if control == nil {
+		return errors.New("read plan: no descriptor")
+	}
 	defer control.Close()
 	var p plan.Plan
 	raw, err := io.ReadAll(control)
 	if err != nil {
-		return p, fmt.Errorf("read plan: %w", err)
+		return fmt.Errorf("read plan: %w", err)
 	}
 	if err := json.Unmarshal(raw, &p); err != nil { // also: the host died before it had sent all
-		return p, fmt.Errorf("read plan: %w", err)
+		return fmt.Errorf("read plan: %w", err)
 	}
+	unix.Umask(0o022)
 	stop, err := watchHost()
 	if err != nil {
-		return p, err
+		return err
 	}
 	defer stop()
 	report, err := build(p)
 	raw, marshalErr := json.Marshal(report)
 	if marshalErr != nil {
-		return p, marshalErr
+		return marshalErr
 	}
 	if _, writeErr := control.Write(raw); writeErr != nil {
-		return p, fmt.Errorf("write report: %w", writeErr)
+		return fmt.Errorf("write report: %w", writeErr)
 	}
-	return p, err
+	return err
 }
 
 // watchHost ends the process when the host's end of the stream closes before

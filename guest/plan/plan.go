@@ -7,6 +7,9 @@
 // not run anything of the box's yet.
 package plan
 
+// Argument is what the guest program is started with to build a box first.
+const Argument = "box"
+
 // Descriptors that the guest is started with. 0, 1 and 2 are /dev/null; from
 // MountFD on come the mounts that the host has prepared.
 const (

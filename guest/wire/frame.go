@@ -14,6 +14,9 @@ import (
 // another version is refused.
 const Version = 1
 
+// StreamFD is the descriptor on which the guest program finds its stream.
+const StreamFD = 3
+
 // Bounds of what one side accepts from the other.
 const (
 	HeaderSize = 9

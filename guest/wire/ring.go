@@ -33,6 +33,10 @@ func (r *Ring) Fill(n int, read func([]byte) error) (bool, error) {
 		r.mu.Unlock()
 		return false, nil
 	}
+	if n == 0 {
+		r.mu.Unlock()
+		return true, nil
+	}
 	r.grow(r.n + n)
 	// The free part is the producer's alone: the consumer only moves start
 	// forward, and does not look past n. grow is the producer's too.

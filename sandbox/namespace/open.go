@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox"
 )
 
@@ -115,7 +116,7 @@ func pair(name string) (ours, theirs *os.File, err error) {
 // prove lets the set-up run, judges its report and greets the guest.
 func (b *box) prove(ctx context.Context, l *layout, u user, spec caisson.SandboxSpec) error {
 	var err error
-	if b.root, err = identify(b.process.Pid); err != nil {
+	if b.root, err = process.Of(b.process.Pid); err != nil {
 		return b.lost("read identity of the guest", err)
 	}
 	if len(b.group.dirs) > 0 {
@@ -139,7 +140,7 @@ func (b *box) prove(ctx context.Context, l *layout, u user, spec caisson.Sandbox
 	}
 	opts := guest.Options{
 		Workspace: l.plan.Workspace, Env: merge(environment(l.plan, spec)), Limits: spec.Limits, Root: b.root,
-		Identify: func(holder, pid int) (caisson.ProcessIdentity, error) { return descend(b.process.Pid, holder, pid) },
+		Identify: process.Within(b.root),
 	}
 	if b.group.oom != "" {
 		opts.OOM = b.group.kills

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox"
 )
 
@@ -49,16 +50,12 @@ func (e *Engine) Sweep(ctx context.Context, record caisson.SandboxRecord) error 
 
 // endGuest ends a guest whose own end is the end of all in its box.
 func endGuest(ctx context.Context, guest caisson.ProcessIdentity) error {
-	now, err := identify(os.Getpid())
-	if err != nil {
-		return caisson.Errorf(caisson.CodeInternal, "read our identity: %w", err)
-	}
-	if guest.Boot != now.Boot {
-		return nil // that boot has ended, and all of its processes
-	}
-	if guest.PIDNS != now.PIDNS {
-		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d is of another pid namespace and cannot be judged from here", guest.PID).
-			WithHint("Run `caisson` where the sandbox was opened.")
+	switch process.Alive(guest) {
+	case caisson.Dead:
+		return nil
+	case caisson.LivenessUnknown:
+		return caisson.Errorf(caisson.CodeOrphanAlive, "whether process %d, the first of a sandbox, has ended cannot be told from here", guest.PID).
+			WithHint("Run caisson where the sandbox was opened.")
 	}
 	fd, err := unix.PidfdOpen(guest.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -68,10 +65,9 @@ func endGuest(ctx context.Context, guest caisson.ProcessIdentity) error {
 		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d of an earlier life cannot be addressed: %w", guest.PID, err)
 	}
 	defer unix.Close(fd)
-	// The descriptor is of whatever has the number now; it is proved after.
-	found, err := identify(guest.PID)
-	if err != nil || !same(found, guest) {
-		return nil //nolint:nilerror // it has ended, and the number is free or another's
+	// The descriptor is of whatever has the number now; that is proved after.
+	if process.Alive(guest) == caisson.Dead {
+		return nil
 	}
 	return killAndWait(ctx, fd, guest.PID)
 }

@@ -186,7 +186,7 @@ func start(program *os.File, files []*os.File, attr *syscall.SysProcAttr) (*os.P
 	if len(all) > programFD {
 		return nil, caisson.Errorf(caisson.CodePathInvalid, "at most %d paths can be lent to a sandbox", programFD-plan.MountFD)
 	}
-	return os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{"caisson-guest"}, &os.ProcAttr{
+	return os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{"caisson-guest", plan.Argument}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: all, Sys: attr,
 	})
 }

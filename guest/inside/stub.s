@@ -1,0 +1,1 @@
+// Empty: lets Go declare functions whose bodies are linked by name.

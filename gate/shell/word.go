@@ -174,11 +174,15 @@ type wordMaker struct {
 	unknown, many, any bool
 	tilde, process     bool
 	open, comma        bool // an unquoted { was seen, and then a comma or ..
+	brackets           bool // [ begins a bracket expression, because it is closed
+	bracket            bool // one has begun: what follows is not read
 }
 
 func (m *wordMaker) add(s string) {
 	m.text.WriteString(s)
-	m.glob = m.glob.addText(s)
+	if !m.bracket {
+		m.glob = m.glob.addText(s)
+	}
 }
 
 func (m *wordMaker) hole(shown string) {
@@ -189,11 +193,34 @@ func (m *wordMaker) hole(shown string) {
 
 // makeWord reads a word of the syntax tree.
 func makeWord(w *syntax.Word) Word {
-	var m wordMaker
+	m := wordMaker{brackets: hasBrackets(w)}
 	for i, part := range w.Parts {
 		m.part(part, i == 0, false)
 	}
 	return m.word()
+}
+
+// hasBrackets tells whether an unquoted [ is followed by an unquoted ].
+func hasBrackets(w *syntax.Word) bool {
+	open := false
+	for _, part := range w.Parts {
+		lit, ok := part.(*syntax.Lit)
+		if !ok {
+			continue
+		}
+		text := lit.Value
+		if !open {
+			at := strings.IndexByte(text, '[')
+			if at < 0 {
+				continue
+			}
+			open, text = true, text[at+1:]
+		}
+		if strings.Contains(text, "]") {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *wordMaker) word() Word {
@@ -278,9 +305,10 @@ func (m *wordMaker) bareLit(s string, first bool) {
 			if s[i] != '\n' {
 				m.add(s[i : i+1])
 			}
-		case c == '*' || c == '?' || c == '[':
+		case c == '*' || c == '?' || c == '[' && m.brackets:
 			m.hole(s[i : i+1])
 			m.many = true
+			m.bracket = m.bracket || c == '['
 		case c == '{':
 			m.open = true
 			m.add("{")

@@ -13,20 +13,10 @@ import (
 )
 
 func main() {
-	stream, err := open(wire.StreamFD)
-	if err == nil {
-		err = inside.Serve(inside.Options{Stream: stream})
-	}
-	if err != nil {
+	unix.CloseOnExec(wire.StreamFD)
+	stream := os.NewFile(wire.StreamFD, "stream")
+	if err := inside.Serve(inside.Options{Stream: stream}); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson-guest:", err)
 		os.Exit(1)
 	}
-}
-
-func open(fd int) (*os.File, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return nil, fmt.Errorf("no stream on descriptor %d: it is started by caisson: %w", fd, err)
-	}
-	unix.CloseOnExec(fd)
-	return os.NewFile(uintptr(fd), "stream"), nil
 }

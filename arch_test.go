@@ -20,6 +20,7 @@ var layers = map[string]int{
 	"internal/strictyaml": 0,
 	"capture":             0,
 	"process":             1,
+	"guest/wire":          0,
 	"guest":               1,
 	"guest/inside":        1,
 	"guest/box":           1,

@@ -19,6 +19,7 @@ var layers = map[string]int{
 	"internal/fault":      0,
 	"internal/strictyaml": 0,
 	"capture":             0,
+	"guest/plan":          0,
 	"process":             1,
 	"guest/wire":          0,
 	"guest":               1,

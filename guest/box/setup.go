@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,10 @@ func SetUp() error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	unix.Umask(0o022)
+	// Programs inside have the guest's user and may signal it. The kernel keeps
+	// from a first process what it has no handler for; Go handles all.
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGALRM, unix.SIGVTALRM, unix.SIGPROF, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGIO, unix.SIGPWR, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT)
 	stop, err := watchHost()
 	if err != nil {
 		return err

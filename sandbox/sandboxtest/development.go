@@ -18,9 +18,9 @@ func repository(t *testing.T) func(*caisson.SandboxSpec) {
 	host(t, repo, "git", "-c", "user.name=T", "-c", "user.email=t@example.org", "commit", "-q", "--allow-empty", "-m", "first")
 	host(t, repo, "git", "worktree", "add", "-q", "-b", "work", ws)
 	host(t, top, "git", "init", "-q", "--bare", "-b", "work", shadow)
-	host(t, shadow, "git", "config", "core.bare", "false")
 	write(t, filepath.Join(shadow, "objects/info/alternates"), filepath.Join(repo, ".git/objects")+"\n", 0o644)
 	host(t, repo, "git", "push", "-q", shadow, "work")
+	host(t, shadow, "git", "config", "core.bare", "false")
 	write(t, cover, "gitdir: "+shadow+"\n", 0o644)
 	return func(s *caisson.SandboxSpec) {
 		s.Workspace, s.GitDir, s.GitCover = ws, shadow, cover

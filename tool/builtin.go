@@ -40,7 +40,7 @@ func Builtin(o Options) []caisson.Tool {
 		o.Seen = NewSeen()
 	}
 	return []caisson.Tool{
-		&readTool{o}, &writeTool{o}, &editTool{o}, &globTool{o}, &grepTool{o}, AskTool{},
+		&shellTool{o}, &readTool{o}, &writeTool{o}, &editTool{o}, &globTool{o}, &grepTool{o}, AskTool{},
 	}
 }
 

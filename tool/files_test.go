@@ -248,6 +248,7 @@ func TestCase_R18(t *testing.T) {
 		{"read", in{"path": "big.txt", "limit": 5000}, "go on with offset"},
 		{"read", in{"path": "wide.txt"}, "cut"},
 		{"grep", in{"pattern": "5", "limit": 500, "context": 10}, "narrow the search"},
+		{"shell", in{"command": "cat big.txt wide.txt"}, "[exit 0 in"},
 	} {
 		result := k.must(c.tool, c.input)
 		if len(result.Text) > 40_000 || !utf8.ValidString(result.Text) || !strings.Contains(result.Text, c.says) {
@@ -342,7 +343,7 @@ func TestReconcile(t *testing.T) {
 		{"write not made", "write", in{"path": "a.txt", "content": "x\n"}, "one\ntwo\n", true, caisson.OutcomeFailed},
 		{"write, somebody else was there", "write", in{"path": "a.txt", "content": "x\n"}, "y\n", false, ""},
 		{"write, file gone", "write", in{"path": "a.txt", "content": "x\n"}, "-", false, ""},
-		{"new file made", "write", in{"path": "new.txt", "content": "x\n"}, "one\ntwo\n", true, caisson.OutcomeFailed},
+		{"new file not made", "write", in{"path": "new.txt", "content": "x\n"}, "one\ntwo\n", true, caisson.OutcomeFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := newKit(t)

@@ -27,7 +27,7 @@ func TestRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"read", "write", "edit", "glob", "grep", "ask"}
+	want := []string{"shell", "read", "write", "edit", "glob", "grep", "ask"}
 	if diff := cmp.Diff(want, r.Names()); diff != "" {
 		t.Error(diff)
 	}
@@ -81,6 +81,7 @@ func TestFacets(t *testing.T) {
 		{"edit", `{"path":"~/.bashrc","edits":[]}`, path("/w/tree/~/.bashrc", true)},
 		{"glob", `{"pattern":"**","path":"."}`, path("/w/tree", false)},
 		{"grep", `{"pattern":"x","path":"/etc"}`, path("/etc", false)},
+		{"shell", `{"command":"git push","timeout":1}`, caisson.Facets{Lines: []string{"git push"}}},
 		{"ask", `{"question":"?"}`, caisson.Facets{}},
 	} {
 		got, err := r.Get(c.tool).Facets(json.RawMessage(c.input))
@@ -92,7 +93,7 @@ func TestFacets(t *testing.T) {
 		}
 	}
 	for tool, input := range map[string]string{
-		"read": `{"path":"a\u0000b"}`, "write": `{"path":""}`, "grep": `{"pattern":"(","path":"."}`,
+		"read": `{"path":"a\u0000b"}`, "write": `{"path":""}`, "grep": `{"pattern":"(","path":"."}`, "shell": `{"command":"a\u0000b"}`,
 	} {
 		if _, err := r.Get(tool).Facets(json.RawMessage(input)); err == nil {
 			t.Errorf("%s %s was taken", tool, input)

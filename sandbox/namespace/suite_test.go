@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(stormEnv) != "" {
 		os.Exit(storm())
 	}
-	os.Exit(run(m))
+	os.Exit(runTests(m))
 }
 
-func run(m *testing.M) int {
+func runTests(m *testing.M) int {
 	if os.Getenv(guestEnv) == "" {
 		dir, err := os.MkdirTemp("", "caisson-guest-")
 		if err != nil {

@@ -49,9 +49,6 @@ func beGuest() error {
 		return unix.Exec(program, []string{program}, nil)
 	}
 	os.Clearenv()
-	if err := unix.SetNonblock(guest.StreamFD, true); err != nil {
-		return err
-	}
 	unix.CloseOnExec(guest.StreamFD)
 	return inside.Serve(inside.Options{Stream: os.NewFile(guest.StreamFD, "stream")})
 }

@@ -90,9 +90,7 @@ func (p *command) lost(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.endLocked(nil, err)
-	for _, o := range p.outs {
-		o.ring.End()
-	}
+	p.noMoreOutput()
 }
 
 // endLocked latches the end: a status, or an error where it was not seen.
@@ -140,16 +138,14 @@ func (p *command) frame(h wire.Header, in *wire.Reader) (last bool, err error) {
 	case wire.TypeFailed:
 		return true, p.failedLocked(body)
 	case wire.TypeEnded:
-		return false, p.endedLocked(body)
+		return p.endedLocked(body)
 	case wire.TypeCredit:
 		return false, takeCredit(body, wire.TypeIn, p.credit)
 	case wire.TypeClosed:
-		if !p.closed {
+		if !p.seenEnded {
 			return true, breach("a command was closed before it ended")
 		}
-		for _, o := range p.outs {
-			o.ring.End()
-		}
+		p.noMoreOutput()
 		return true, nil
 	default:
 		return false, breach("a frame of type %d for a command", h.Type)
@@ -186,21 +182,30 @@ func (p *command) failedLocked(body []byte) error {
 	return nil
 }
 
-func (p *command) endedLocked(body []byte) error {
+func (p *command) noMoreOutput() {
+	for _, o := range p.outs {
+		o.ring.End()
+	}
+}
+
+func (p *command) endedLocked(body []byte) (last bool, err error) {
 	if !p.seenHeld || p.seenEnded {
-		return breach("a command ended that was not running")
+		return false, breach("a command ended that was not running")
 	}
 	p.seenEnded = true
 	st := &wire.Ended{}
 	if err := wire.Decode(body, st); err != nil {
-		return breach("ended cannot be read: %w", err)
+		return false, breach("ended cannot be read: %w", err)
 	}
 	if st.Code < 0 || st.Code > 255 || st.Signal < 0 || st.Signal > 64 || st.CPU < 0 || st.MaxRSS < 0 || st.Left < 0 {
-		return breach("ended has values that cannot be")
+		return false, breach("ended has values that cannot be")
 	}
 	p.oom = p.cause == "" && st.Code == 128+9 && p.oomRose()
 	p.endLocked(st, nil)
-	return nil
+	if st.Closed {
+		p.noMoreOutput()
+	}
+	return st.Closed, nil
 }
 
 func (p *command) oomRose() bool {
@@ -238,10 +243,7 @@ func newOutput(channel wire.Type, w io.Writer) *output {
 // take queues a frame's body.
 func (o *output) take(h wire.Header, in *wire.Reader) error {
 	if h.Length == 0 {
-		if !o.ring.End() {
-			return breach("output ended twice")
-		}
-		return nil
+		return breach("an empty frame of output")
 	}
 	fits, err := o.ring.Fill(h.Length, in.Body)
 	if err == nil && !fits {

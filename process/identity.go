@@ -12,7 +12,6 @@ package process
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -91,9 +90,6 @@ func Alive(id caisson.ProcessIdentity) caisson.Liveness {
 func Within(root caisson.ProcessIdentity) func(holder, pid int) (caisson.ProcessIdentity, error) {
 	return func(holder, pid int) (caisson.ProcessIdentity, error) {
 		none := caisson.ProcessIdentity{}
-		if Alive(root) != caisson.Alive {
-			return none, caisson.Errorf(caisson.CodeSandboxLost, "process %d has ended", root.PID)
-		}
 		outer, err := childNumbered(root.PID, holder)
 		if err != nil {
 			return none, err
@@ -102,52 +98,51 @@ func Within(root caisson.ProcessIdentity) func(holder, pid int) (caisson.Process
 		if err != nil {
 			return none, err
 		}
-		p, there := proctree.Of(inner)
-		if !there || p.Parent != outer || Alive(root) != caisson.Alive {
+		// In this order: if root is still itself, then it was when its child
+		// was found, and so on down.
+		child, there := proctree.Of(inner)
+		top, lives := proctree.Of(root.PID)
+		if !there || !lives || child.Parent != outer || top.Start != root.Start || top.Zombie {
 			return none, caisson.Errorf(caisson.CodeSandboxLost, "process %d has ended", inner)
 		}
 		id := root
-		id.PID, id.Start, id.Cgroup = inner, p.Start, ""
+		id.PID, id.Start, id.Cgroup = inner, child.Start, ""
 		return id, nil
 	}
 }
 
 // childNumbered returns the child of parent that its own pid namespace numbers inside.
 func childNumbered(parent, inside int) (int, error) {
-	children, err := childrenOf(parent)
-	if err != nil {
-		return 0, fmt.Errorf("list children of %d: %w", parent, err)
+	dir := "/proc/" + strconv.Itoa(parent) + "/task"
+	// A guest forks on its first thread; looking at all is for a parent that does not.
+	if pid := among(dir, strconv.Itoa(parent), inside); pid != 0 {
+		return pid, nil
 	}
-	for i := len(children) - 1; i >= 0; i-- { // the youngest is last, and the most likely
-		if numberInside(children[i]) == inside {
-			return children[i], nil
+	threads, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, fmt.Errorf("list threads of %d: %w", parent, err)
+	}
+	for _, t := range threads {
+		if pid := among(dir, t.Name(), inside); pid != 0 {
+			return pid, nil
 		}
 	}
 	return 0, caisson.Errorf(caisson.CodeNotFound, "process %d has no child that is numbered %d inside", parent, inside)
 }
 
-func childrenOf(parent int) ([]int, error) {
-	dir := "/proc/" + strconv.Itoa(parent) + "/task"
-	threads, err := os.ReadDir(dir)
+// among looks among the children of one thread; 0 if it is not there.
+func among(dir, thread string, inside int) int {
+	raw, err := os.ReadFile(dir + "/" + thread + "/children")
 	if err != nil {
-		return nil, err
+		return 0
 	}
-	var children []int
-	for _, t := range threads {
-		raw, err := os.ReadFile(dir + "/" + t.Name() + "/children")
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a thread that has ended
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, field := range strings.Fields(string(raw)) {
-			if pid, err := strconv.Atoi(field); err == nil {
-				children = append(children, pid)
-			}
+	children := strings.Fields(string(raw))
+	for i := len(children) - 1; i >= 0; i-- { // the youngest is last, and the most likely
+		if pid, err := strconv.Atoi(children[i]); err == nil && numberInside(pid) == inside {
+			return pid
 		}
 	}
-	return children, nil
+	return 0
 }
 
 // numberInside returns the number of a process in its own pid namespace; 0 if

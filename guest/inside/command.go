@@ -20,9 +20,8 @@ import (
 type command struct {
 	s      *server
 	id     uint32
-	pid    int // of the command proper
+	pid    int // of the command proper, once it is there
 	holder int
-	reaped *holder
 	gate   *os.File
 	status *os.File
 	stdin  *os.File // our end; nil for none
@@ -30,16 +29,14 @@ type command struct {
 	outs   []*pump
 	master *os.File // of the terminal; nil without
 
-	mu      sync.Mutex
-	began   bool // all above is there
-	dropped bool
-	gone    chan struct{} // the tree has ended
-	ending  sync.Once     // the tree is being killed
-	left    int           // killed after the command had ended
+	gone   chan struct{} // the tree has ended
+	ending sync.Once     // the tree is being killed
+
+	mu   sync.Mutex
+	left int // killed by kill
 }
 
-// hold answers a hold frame. The work is done aside, as looking up a program
-// may take as long as a disk likes.
+// hold answers a hold frame.
 func (s *server) hold(h wire.Header) error {
 	body, err := s.in.Control(h)
 	if err != nil {
@@ -50,50 +47,28 @@ func (s *server) hold(h wire.Header) error {
 		return err
 	}
 	c := &command{s: s, id: h.Stream, gone: make(chan struct{})}
+	if err := c.begin(req); err != nil {
+		s.last(wire.TypeFailed, c.id, caisson.AsError(err))
+		return nil
+	}
 	s.add(h.Stream, c)
-	go func() { // ends with the command
-		if err := c.begin(req); err != nil {
-			s.last(wire.TypeFailed, c.id, caisson.AsError(err))
-			return
-		}
-		c.run()
-	}()
+	go c.run() // ends with the command
 	return nil
 }
 
-// begin starts holder and command and says so.
+// begin starts holder and command. It is called on the thread that reads
+// frames, which is the process's first, so that the host finds the holder at
+// once among that thread's children.
 func (c *command) begin(req wire.Hold) error {
 	plan, err := c.plan(req)
 	if err != nil {
 		return err
 	}
-	defer plan.close()
-	c.mu.Lock() // frames for it wait until it is there
-	defer c.mu.Unlock()
-	if c.dropped {
-		c.closeOurs()
-		return caisson.Errorf(caisson.CodeNotExecuted, "dropped before it was held")
-	}
-	c.holder, c.reaped, err = c.s.start(&plan.spawn)
+	defer plan.close() // the other ends are theirs alone then: else a pipe would not end
+	c.holder, err = c.s.start(&plan.spawn)
 	if err != nil {
 		c.closeOurs()
 		return spawnError(err)
-	}
-	plan.close() // the other ends are theirs alone now: else a pipe would not end
-	var rec record
-	if err := c.read(&rec); err != nil || rec.kind != recordPID {
-		c.closeOurs()
-		return caisson.Errorf(caisson.CodeHostFull, "no process could be made inside (too many processes?)")
-	}
-	c.pid, c.began = int(rec.value), true
-	if err := c.s.out.Control(wire.TypeHeld, c.id, wire.Held{Holder: c.holder, PID: c.pid}); err != nil {
-		return err
-	}
-	for _, p := range c.outs {
-		go p.run() // ends with its pipe, at the latest when the tree has ended
-	}
-	if c.input != nil {
-		go c.feed() // ends with its pipe or input
 	}
 	return nil
 }
@@ -113,12 +88,50 @@ func (c *command) read(rec *record) error {
 
 // run sees the command to its end.
 func (c *command) run() {
+	var rec record
+	if c.read(&rec) != nil || rec.kind != recordPID {
+		c.s.reap(c.holder)
+		c.closeOurs()
+		c.s.last(wire.TypeFailed, c.id, caisson.Errorf(caisson.CodeHostFull, "no process could be made inside"))
+		return
+	}
+	c.mu.Lock()
+	c.pid = int(rec.value)
+	c.mu.Unlock()
+	_ = c.s.out.Control(wire.TypeHeld, c.id, wire.Held{Holder: c.holder, PID: c.pid}) // a broken stream ends the guest in take
+	for _, p := range c.outs {
+		go p.run() // ends with its pipe, at the latest when the tree has ended
+	}
+	if c.input != nil {
+		go c.feed() // ends with its pipe or input
+	}
+	ended := c.watch()
+	close(c.gone)
+	ended.Closed = c.drained(tailBound)
+	if ended.Closed {
+		c.closeOurs()
+		c.s.last(wire.TypeEnded, c.id, ended)
+		return
+	}
+	_ = c.s.out.Control(wire.TypeEnded, c.id, ended) // a broken stream ends the guest in take
+	c.drained(-1)
+	c.closeOurs()
+	c.s.last(wire.TypeClosed, c.id, nil)
+}
+
+// tailBound is how long the end is kept back so that it can be told together
+// with the end of the output.
+const tailBound = 2 * time.Millisecond
+
+// watch returns when the tree has ended.
+func (c *command) watch() wire.Ended {
 	ended := wire.Ended{Code: 128 + int(unix.SIGKILL), Signal: int(unix.SIGKILL)} // if the holder is killed, nobody saw more
-	whole := false
-	for !whole {
+	for {
 		var rec record
 		if c.read(&rec) != nil {
-			break
+			c.s.reap(c.holder)
+			ended.Left = c.s.endStrays()
+			return ended
 		}
 		switch rec.kind {
 		case recordExec:
@@ -126,26 +139,39 @@ func (c *command) run() {
 		case recordLeft:
 			go c.kill() // ends with the tree
 		case recordEnd:
-			whole = true
 			take(&ended, rec)
+			c.s.reap(c.holder)
+			c.mu.Lock()
+			ended.Left = c.left
+			c.mu.Unlock()
+			return ended
 		}
 	}
-	<-c.reaped.gone
-	if !whole {
-		for n := c.s.endStrays(); n > 0; n = c.s.endStrays() {
-			c.left += n
-		}
-	}
-	close(c.gone)
-	c.mu.Lock()
-	ended.Left = c.left
-	c.mu.Unlock()
-	_ = c.s.out.Control(wire.TypeEnded, c.id, ended) // a broken stream ends the guest in take
+}
+
+// drained waits for the rest of the output to be sent, or given up; for at most
+// bound, if that is not negative.
+func (c *command) drained(bound time.Duration) bool {
+	var over <-chan time.Time
 	for _, p := range c.outs {
 		p.finish()
 	}
-	c.closeOurs()
-	c.s.last(wire.TypeClosed, c.id, nil)
+	for _, p := range c.outs {
+		select {
+		case <-p.done:
+			continue
+		default:
+		}
+		if over == nil && bound >= 0 {
+			over = time.After(bound)
+		}
+		select {
+		case <-p.done:
+		case <-over:
+			return false
+		}
+	}
+	return true
 }
 
 // take fills ended from the last record.
@@ -280,10 +306,6 @@ func (c *command) frame(h wire.Header, in *wire.Reader) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.began { // cancelled while it was made ready: nothing else comes this early
-		c.dropped = true
-		return nil
-	}
 	switch h.Type {
 	case wire.TypeRelease:
 		_, err = c.gate.Write([]byte{1})
@@ -318,7 +340,6 @@ func (c *command) frame(h wire.Header, in *wire.Reader) error {
 // dropLocked ends a command that was not released, and gives up the output of
 // one that was.
 func (c *command) dropLocked() {
-	c.dropped = true
 	if c.gate != nil {
 		_ = c.gate.Close() // a held command ends by it
 	}

@@ -16,9 +16,10 @@ import (
 //
 // Forking without exec, in place of starting a program for the holder, is what
 // makes a warm command about as fast as a plain fork and exec: nothing has to be
-// loaded for it, and nothing is kept ready in memory for it. What runs between
-// fork and exec obeys the same rules as in package syscall: no allocation, no
-// stack growth, no locks, raw system calls only.
+// loaded for it, and nothing is kept ready in memory for it. The command is
+// forked from the holder as vfork does it: the holder has nothing to do until
+// the program begins. What runs between fork and exec obeys the same rules as in
+// package syscall: no allocation, no stack growth, no locks, raw system calls only.
 
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()
@@ -28,6 +29,9 @@ func afterFork()
 
 //go:linkname afterForkInChild syscall.runtime_AfterForkInChild
 func afterForkInChild()
+
+// vfork is clone with flags and nothing else.
+func vfork(flags uintptr) (pid, errno uintptr)
 
 // Kinds of records that holder and command write to the status pipe.
 const (
@@ -67,6 +71,7 @@ type spawn struct {
 	limits    [3]rlimit
 	name      [16]byte
 	action    [4]uint64 // a kernel sigaction of zeros: default
+	ignored   uint64    // signals that the guest was started with ignored, 1 << signal-1
 	allSigs   uint64
 	gateByte  [1]byte
 	ended     uint32 // wait status of the command
@@ -95,17 +100,18 @@ func fork(s *spawn) (int, syscall.Errno) {
 	}
 	// The holder.
 	afterForkInChild()
-	if _, _, e := syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, 0); e != 0 {
+	if errno = s.prepare(); errno != 0 {
+		s.tell(uintptr(s.status), recordExec, uint32(errno))
 		exit(126)
 	}
-	pid, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
-	if errno != 0 {
+	child, e := vfork(syscall.CLONE_VM | syscall.CLONE_VFORK | uintptr(syscall.SIGCHLD))
+	if e != 0 {
 		exit(126)
 	}
-	if pid == 0 {
-		command0(s)
+	if child == 0 {
+		begin(s)
 	}
-	hold(s, pid)
+	hold(s, child)
 	return 0, 0 // not reached
 }
 
@@ -117,28 +123,24 @@ func exit(code uintptr) {
 	}
 }
 
-// hold is the life of the holder: it reaps until nothing is left.
+// hold is the life of the holder once the program has begun: it reaps until
+// nothing is left.
 //
 //go:nosplit
 //go:norace
 func hold(s *spawn, child uintptr) {
-	// Nothing of the guest's may stay open here: a pipe whose writer lives in
-	// another command's holder would never end.
-	syscall.RawSyscall(syscall.SYS_DUP3, uintptr(s.status), fdGate, syscall.O_CLOEXEC)
-	syscall.RawSyscall(unix.SYS_CLOSE_RANGE, fdGate+1, ^uintptr(0)>>33, 0)
+	syscall.RawSyscall(unix.SYS_CLOSE_RANGE, 0, fdGate, 0)
 	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_BLOCK, uintptr(unsafe.Pointer(&s.allSigs)), 0, 8, 0, 0)
-	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_NAME, uintptr(unsafe.Pointer(&s.name[0])), 0, 0, 0, 0)
-	s.tell(fdGate, recordPID, uint32(child))
 	for {
 		pid, _, errno := syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&s.rec.value)), s.waitFlags|unix.WALL, 0, 0, 0)
 		switch {
 		case errno == syscall.EINTR:
 		case errno != 0: // nothing is left
 			syscall.RawSyscall(syscall.SYS_GETRUSAGE, ^uintptr(0), uintptr(unsafe.Pointer(&s.rec.usage)), 0)
-			s.tell(fdGate, recordEnd, s.ended)
+			s.tell(fdStatus, recordEnd, s.ended)
 			exit(0)
 		case pid == 0: // something is left
-			s.tell(fdGate, recordLeft, s.ended)
+			s.tell(fdStatus, recordLeft, s.ended)
 			s.waitFlags = 0
 		case pid == child:
 			s.ended = s.rec.value
@@ -161,46 +163,59 @@ func (s *spawn) tell(fd uintptr, kind, value uint32) {
 	}
 }
 
-// command0 is the command until it executes its program.
+// begin is the command until it executes its program.
 //
 //go:nosplit
 //go:norace
-func command0(s *spawn) {
-	if e := s.prepare(); e != 0 {
-		s.tell(uintptr(s.status), recordExec, uint32(e))
-		exit(126)
+func begin(s *spawn) {
+	_, _, e := syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0)
+	if e == 0 && s.terminal {
+		_, _, e = syscall.RawSyscall(syscall.SYS_IOCTL, 0, syscall.TIOCSCTTY, 0)
 	}
-	for {
-		n, _, e := syscall.RawSyscall(syscall.SYS_READ, fdGate, uintptr(unsafe.Pointer(&s.gateByte[0])), 1)
-		if e == syscall.EINTR {
-			continue
-		}
-		if n != 1 {
-			exit(125) // dropped
-		}
-		break
+	if e == 0 {
+		pid, _, _ := syscall.RawSyscall(syscall.SYS_GETPID, 0, 0, 0)
+		s.tell(fdStatus, recordPID, uint32(pid))
+		e = s.await()
 	}
-	_, _, e := syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(s.path)),
-		uintptr(unsafe.Pointer(s.argv)), uintptr(unsafe.Pointer(s.env)))
+	if e == 0 {
+		_, _, e = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(s.path)),
+			uintptr(unsafe.Pointer(s.argv)), uintptr(unsafe.Pointer(s.env)))
+	}
 	s.tell(fdStatus, recordExec, uint32(e))
 	exit(126)
 }
 
-// prepare gives the command its session, descriptors, directory and limits.
+// await returns when the gate is opened. It ends the command when the gate is
+// closed for good.
+//
+//go:nosplit
+//go:norace
+func (s *spawn) await() syscall.Errno {
+	for {
+		n, _, e := syscall.RawSyscall(syscall.SYS_READ, fdGate, uintptr(unsafe.Pointer(&s.gateByte[0])), 1)
+		switch {
+		case e == syscall.EINTR:
+		case e != 0:
+			return e
+		case n == 1:
+			return 0
+		default:
+			exit(125)
+		}
+	}
+}
+
+// prepare makes the holder what the command shall inherit.
 //
 //go:nosplit
 //go:norace
 func (s *spawn) prepare() syscall.Errno {
-	if _, _, e := syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0); e != 0 {
+	if _, _, e := syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, 0); e != 0 {
 		return e
 	}
+	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_NAME, uintptr(unsafe.Pointer(&s.name[0])), 0, 0, 0, 0)
 	for i := uintptr(0); i < 3; i++ {
 		if _, _, e := syscall.RawSyscall(syscall.SYS_DUP3, uintptr(s.stdio[i]), i, 0); e != 0 {
-			return e
-		}
-	}
-	if s.terminal {
-		if _, _, e := syscall.RawSyscall(syscall.SYS_IOCTL, 0, syscall.TIOCSCTTY, 0); e != 0 {
 			return e
 		}
 	}
@@ -214,7 +229,11 @@ func (s *spawn) prepare() syscall.Errno {
 		return e
 	}
 	s.status = fdStatus
-	syscall.RawSyscall(unix.SYS_CLOSE_RANGE, fdStatus+1, ^uintptr(0)>>33, 0)
+	// Nothing else of the guest's may stay open: a pipe whose writer lives on
+	// in another command's holder would not end.
+	if _, _, e := syscall.RawSyscall(unix.SYS_CLOSE_RANGE, fdStatus+1, ^uintptr(0)>>33, 0); e != 0 {
+		return e
+	}
 	for i := range s.limits {
 		if _, _, e := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, s.limits[i].resource,
 			uintptr(unsafe.Pointer(&s.limits[i].value)), 0, 0, 0); e != 0 {
@@ -224,7 +243,22 @@ func (s *spawn) prepare() syscall.Errno {
 	// A host that was started in the background has signals ignored, and an
 	// ignored signal is inherited.
 	for sig := uintptr(1); sig <= 64; sig++ {
-		syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&s.action[0])), 0, 8, 0, 0)
+		if s.ignored&(1<<(sig-1)) != 0 {
+			syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&s.action[0])), 0, 8, 0, 0)
+		}
 	}
 	return 0
+}
+
+// ignoredSignals returns the signals that this process ignores.
+func ignoredSignals() uint64 {
+	var mask uint64
+	for sig := uintptr(1); sig <= 64; sig++ {
+		var action [4]uint64
+		_, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&action[0])), 8, 0, 0)
+		if e == 0 && action[0] == 1 {
+			mask |= 1 << (sig - 1)
+		}
+	}
+	return mask
 }

@@ -33,7 +33,7 @@ func (p *plan) close() {
 
 // plan makes everything ready. On error nothing is left open.
 func (c *command) plan(req wire.Hold) (*plan, error) {
-	p := &plan{spawn: spawn{allSigs: ^uint64(0), name: [16]byte{'h', 'o', 'l', 'd', 'e', 'r'}}}
+	p := &plan{spawn: spawn{allSigs: ^uint64(0), ignored: c.s.ignored, name: [16]byte{'h', 'o', 'l', 'd', 'e', 'r'}}}
 	err := c.program(p, req)
 	if err == nil {
 		err = c.channels(p, req)

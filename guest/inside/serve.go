@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 
 // Options say what to serve.
 type Options struct {
-	// Stream leads to the host. Serve owns it.
+	// Stream leads to the host. Serve owns it. A descriptor that blocks serves
+	// best: the thread that waits for a frame is then the one that acts on it.
 	Stream io.ReadWriteCloser
 }
 
@@ -31,9 +33,11 @@ type server struct {
 	root   *os.Root // of the workspace; nil without one
 	null   *os.File
 
+	ignored uint64 // signals that this process was started with ignored
+
 	mu      sync.Mutex
 	open    map[uint32]stream
-	holders map[int]*holder
+	holders map[int]bool // holders that were not reaped yet
 }
 
 // stream is one open stream at the guest.
@@ -41,20 +45,22 @@ type stream interface {
 	frame(h wire.Header, in *wire.Reader) error
 }
 
-// holder is one holder process, until it is reaped.
-type holder struct{ gone chan struct{} }
-
 // Serve answers the host until the stream ends, then ends every process that
 // it started, and, as the first process of a pid namespace, every process in
 // it. It returns nil where the stream was closed between two frames. The caller
 // must exit then: goroutines that wait for the host are not waited for.
 //
-// It changes this process: it makes it a subreaper that cannot be traced, and
-// takes all children's ends, so that nothing else may start processes in it.
+// It changes this process: it makes it a subreaper that cannot be traced. Nothing
+// else may start processes in it: they would be taken for strays and ended.
 func Serve(o Options) error {
+	// Two are enough for what a guest does, and each costs memory.
+	runtime.GOMAXPROCS(2)
+	debug.SetGCPercent(25)
+	runtime.LockOSThread() // see begin
+	defer runtime.UnlockOSThread()
 	s := &server{
 		stream: o.Stream, in: wire.NewReader(o.Stream, wire.MaxControl), out: wire.NewWriter(o.Stream, nil),
-		open: map[uint32]stream{}, holders: map[int]*holder{},
+		open: map[uint32]stream{}, holders: map[int]bool{}, ignored: ignoredSignals(),
 	}
 	if err := s.prepare(); err != nil {
 		refusal := caisson.Errorf(caisson.CodeSandboxLost, "the guest cannot serve: %w", err)
@@ -62,18 +68,9 @@ func Serve(o Options) error {
 		_ = o.Stream.Close()
 		return err
 	}
-	children := make(chan os.Signal, 1)
-	signal.Notify(children, unix.SIGCHLD)
-	go func() { // ends with children
-		for range children {
-			s.reap()
-		}
-	}()
 	err := s.take()
 	_ = s.stream.Close()
 	s.endAll()
-	signal.Stop(children)
-	close(children)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -156,51 +153,59 @@ func (s *server) last(t wire.Type, id uint32, body any) {
 	_ = s.out.Control(t, id, body) // a broken stream ends the guest in take
 }
 
-// start forks a holder and registers it before it can be reaped.
-func (s *server) start(sp *spawn) (int, *holder, error) {
+// start forks a holder and registers it, so that it is not taken for a stray.
+func (s *server) start(sp *spawn) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pid, errno := fork(sp)
 	if errno != 0 {
-		return 0, nil, errno
+		return 0, errno
 	}
-	h := &holder{gone: make(chan struct{})}
-	s.holders[pid] = h
-	return pid, h, nil
+	s.holders[pid] = true
+	return pid, nil
 }
 
-// reap takes the end of every child that has ended.
-func (s *server) reap() {
+// reap waits for the end of a holder that is ending.
+func (s *server) reap(holder int) {
 	for {
-		s.mu.Lock()
-		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
-		if h := s.holders[pid]; h != nil && pid > 0 {
-			delete(s.holders, pid)
-			close(h.gone)
-		}
-		s.mu.Unlock()
-		if err != nil && !errors.Is(err, unix.EINTR) || err == nil && pid <= 0 {
-			return
+		if _, err := unix.Wait4(holder, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			break
 		}
 	}
+	s.mu.Lock()
+	delete(s.holders, holder)
+	s.mu.Unlock()
 }
 
-// endStrays ends what fell to the guest because its holder was killed from
-// inside. Under the lock, so that no new holder is taken for a stray.
+// endStrays ends and reaps what fell to the guest because its holder was killed
+// from inside, and returns how many there were. Under the lock, so that no new
+// holder is taken for a stray.
 func (s *server) endStrays() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all, err := proctree.All()
-	if err != nil {
-		return 0
-	}
+	self := os.Getpid()
 	n := 0
-	for _, p := range proctree.Below(all, os.Getpid(), func(pid int) bool { return s.holders[pid] != nil }) {
-		if p.Signal(unix.SIGKILL) {
-			n++
+	for {
+		all, err := proctree.All()
+		if err != nil {
+			return n
+		}
+		for _, p := range proctree.Below(all, self, func(pid int) bool { return s.holders[pid] }) {
+			if p.Signal(unix.SIGKILL) {
+				n++
+			}
+		}
+		left := false
+		for _, p := range all {
+			if p.Parent == self && !s.holders[p.PID] {
+				left = true
+				_, _ = unix.Wait4(p.PID, nil, 0, nil) // it was killed; it may be gone by now
+			}
+		}
+		if !left {
+			return n
 		}
 	}
-	return n
 }
 
 // endAll ends everything.
@@ -218,7 +223,6 @@ func (s *server) endAll() {
 		for _, p := range left {
 			p.Signal(unix.SIGKILL)
 		}
-		s.reap()
 		<-time.After(time.Millisecond)
 	}
 }

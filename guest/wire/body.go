@@ -56,6 +56,8 @@ type Ended struct {
 	Left   int           `json:"left,omitempty"` // processes that were left over and ended
 	// Exec says why the program could not begin; Code is then 126 or 127.
 	Exec string `json:"exec,omitempty"`
+	// Closed says that the output was sent too: no closed frame follows.
+	Closed bool `json:"closed,omitempty"`
 }
 
 // Operations on files.

@@ -16,13 +16,13 @@
 //	in, stop, signal, resize      →
 //	                              ←     out, err, credit …
 //	                              ←     ended{status, usage}
-//	                              ←     closed               the last of its stream
+//	                              ←     closed               the last of its stream, unless ended said so
 //	drop                          →     the output is not wanted: end it, then closed
 //	file{op, …}, in …             →
 //	                              ←     out …, done{…} or failed{error}, the last of its stream
 //
-// Bodies of control frames are JSON; in, out and err carry raw bytes, and an
-// empty one is the end of that direction. There is nothing optional: each frame
+// Bodies of control frames are JSON; in, out and err carry raw bytes. An
+// empty in is the end of input; output ends when its stream is closed. There is nothing optional: each frame
 // is allowed in exactly one place, and any other frame is a breach.
 //
 // # Flow

@@ -1,1 +1,0 @@
-// Empty: lets Go declare functions whose bodies are linked by name.

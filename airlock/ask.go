@@ -92,12 +92,9 @@ func (b *batch) reviewed(it *item) error {
 			b.watch()
 			return nil
 		}
-		ended, err := b.ledger().EndReview(b.ctx, b.door.drive, it.review.ID, caisson.ReviewExpired, "nobody decided in time")
-		if caisson.CodeOf(err) == caisson.CodeReviewAlreadyDecided {
-			ended, err = b.ledger().Review(b.ctx, it.review.ID)
-		}
+		ended, err := b.endReview(it.review.ID, caisson.ReviewExpired, "nobody decided in time")
 		if err != nil {
-			return fmt.Errorf("end review %s: %w", it.review.ID, err)
+			return err
 		}
 		it.review = ended
 		return b.reviewed(it)
@@ -133,7 +130,7 @@ func (b *batch) decided(it *item) error {
 		return b.notPrepared(it, err)
 	}
 	var err error
-	if it.verdict, err = b.door.judge(b.ctx, it.call); err != nil {
+	if it.verdict, err = b.door.judge(b.io(), it.call); err != nil {
 		return err
 	}
 	what, why := decide(standingOf(it.review, it.call, it.verdict, b.ledger().Now(), b.door.lock.o.ApprovalTTL))
@@ -164,7 +161,7 @@ func (b *batch) misfit(it *item) error {
 		return b.notPrepared(it, err)
 	}
 	var err error
-	if it.verdict, err = b.door.judge(b.ctx, it.call); err != nil {
+	if it.verdict, err = b.door.judge(b.io(), it.call); err != nil {
 		return err
 	}
 	if what, why := decide(standing{today: it.verdict}); what == refuse {

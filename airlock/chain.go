@@ -161,7 +161,7 @@ func (b *batch) onWake() error {
 	if b.over() {
 		return nil
 	}
-	stored, err := b.ledger().Run(b.ctx, b.door.drive.Run)
+	stored, err := b.ledger().Run(b.io(), b.door.drive.Run)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (b *batch) onWake() error {
 		if it.place != waiting {
 			continue
 		}
-		review, err := b.ledger().Review(b.ctx, it.review.ID)
+		review, err := b.ledger().Review(b.io(), it.review.ID)
 		if err != nil {
 			return err
 		}

@@ -56,8 +56,8 @@ func (b *batch) do(it *item) ended {
 
 // used is the review whose approval a start consumes.
 func (it *item) used() caisson.ReviewID {
-	if it.repeat {
-		return "" // consumed by the first start
+	if it.repeat && it.verdict.Ruling == caisson.Allow {
+		return "" // the first start has consumed it
 	}
 	return it.review.ID
 }

@@ -32,7 +32,7 @@ func (l *Ledger) Decide(ctx context.Context, id caisson.ReviewID, digest caisson
 		if err != nil {
 			return err
 		}
-		r, err := findRun(t, q.run)
+		r, err := t.load(q.run)
 		if err != nil {
 			return err
 		}
@@ -239,7 +239,7 @@ func (l *Ledger) RevokeGrant(ctx context.Context, run caisson.RunID, id, by stri
 		return notFound("grant", id)
 	}
 	return l.write(ctx, func(t *tx) error {
-		r, err := findRun(t, run)
+		r, err := t.load(run)
 		if err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func (l *Ledger) TakeLease(ctx context.Context, run caisson.RunID, inst caisson.
 		if run == "" {
 			return notFound("run", "")
 		}
-		r, err := findRun(t, run)
+		r, err := t.load(run)
 		if err != nil {
 			return err
 		}
@@ -63,9 +63,6 @@ func (l *Ledger) TakeLease(ctx context.Context, run caisson.RunID, inst caisson.
 		if r.fence != prev {
 			return caisson.Errorf(caisson.CodeLeaseHeld, "the lease of run %s has fence %d, not %d", run, r.fence, prev).
 				With("run", string(run)).With("fence", int64(r.fence)).With("instance", r.instance.String)
-		}
-		if err := readHead(t, r); err != nil {
-			return err
 		}
 		if r.state == caisson.RunRunning {
 			r.stopClock(r.updated)

@@ -12,9 +12,9 @@ import (
 // chainOf returns the run whose chain tells of a place: the run it belongs to,
 // or the empty one where that is not on record (yet).
 func (t *tx) chainOf(run caisson.RunID) (*runRow, error) {
-	r, err := findRun(t, run)
+	r, err := t.load(run)
 	if caisson.CodeOf(err) == caisson.CodeNotFound {
-		return findRun(t, "")
+		return t.load("")
 	}
 	return r, err
 }
@@ -117,6 +117,10 @@ func (l *Ledger) PutSandbox(ctx context.Context, record caisson.SandboxRecord) e
 	}
 	return l.write(ctx, func(t *tx) error {
 		record := record
+		r, err := t.chainOf(record.Run)
+		if err != nil {
+			return err
+		}
 		record.At = t.now
 		from, err := t.sandboxState(record)
 		if err != nil {
@@ -133,10 +137,6 @@ func (l *Ledger) PutSandbox(ctx context.Context, record caisson.SandboxRecord) e
 			return err
 		}
 		content, err := t.put(record)
-		if err != nil {
-			return err
-		}
-		r, err := t.chainOf(record.Run)
 		if err != nil {
 			return err
 		}

@@ -65,12 +65,35 @@ func findRun(s source, id caisson.RunID) (*runRow, error) {
 	return r, err
 }
 
+// load is findRun with the run's head, all in one query with the time of the
+// ledger's last event.
+func (t *tx) load(id caisson.RunID) (*runRow, error) {
+	r := new(runRow)
+	var last, seq, at sql.NullInt64
+	var hash []byte
+	err := r.scan(t.row(`SELECT `+runColumns+`, (SELECT at FROM events ORDER BY n DESC LIMIT 1), e.seq, e.at, e.hash
+		FROM runs r LEFT JOIN events e ON e.rid = r.rid AND e.seq = (SELECT max(seq) FROM events WHERE rid = r.rid) WHERE r.id = ?`, string(id)).Scan,
+		&last, &seq, &at, &hash)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, notFound("run", string(id))
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.setClock(last.Int64)
+	r.events, r.head = seq.Int64, caisson.Digest(hex.EncodeToString(hash))
+	if at.Valid {
+		r.updated = time.UnixMicro(at.Int64).UTC()
+	}
+	return r, nil
+}
+
 // driven returns the run that drive may write.
 func (t *tx) driven(drive caisson.Drive) (*runRow, error) {
 	if drive.Run == "" {
 		return nil, notFound("run", "")
 	}
-	r, err := findRun(t, drive.Run)
+	r, err := t.load(drive.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -96,17 +119,6 @@ func (t *tx) saveRun(r *runRow) error {
 		return err
 	}
 	return t.exec(`UPDATE runs SET state = ?, fence = ?, instance = ?, doc = ? WHERE rid = ?`, string(r.state), int64(r.fence), r.instance, doc, r.rid)
-}
-
-// readHead reads what the chain says of a run.
-func readHead(s source, r *runRow) error {
-	var at int64
-	var hash []byte
-	if err := s.row(`SELECT seq, at, hash FROM events WHERE rid = ? ORDER BY seq DESC LIMIT 1`, r.rid).Scan(&r.events, &at, &hash); err != nil {
-		return err
-	}
-	r.head, r.updated = caisson.Digest(hex.EncodeToString(hash)), time.UnixMicro(at).UTC()
-	return nil
 }
 
 // value makes a run of its row, whose head was read.
@@ -140,6 +152,9 @@ func (l *Ledger) CreateRun(ctx context.Context, id caisson.RunID, spec caisson.R
 
 func (t *tx) createRun(id caisson.RunID, spec caisson.RunSpec) (caisson.Run, error) {
 	var none caisson.Run
+	if err := t.clock(); err != nil {
+		return none, err
+	}
 	if _, err := findRun(t, id); err == nil {
 		return none, caisson.Errorf(caisson.CodeAlreadyExists, "a run %s exists", id).With("run", string(id))
 	} else if caisson.CodeOf(err) != caisson.CodeNotFound {
@@ -334,14 +349,11 @@ func (l *Ledger) AskCancel(ctx context.Context, id caisson.RunID, cause caisson.
 	}
 	var run caisson.Run
 	err := l.write(ctx, func(t *tx) error {
-		r, err := findRun(t, id)
+		r, err := t.load(id)
 		if err != nil {
 			return err
 		}
 		if err := t.askCancel(r, cause, by); err != nil {
-			return err
-		}
-		if err := readHead(t, r); err != nil {
 			return err
 		}
 		run, err = r.value(t)

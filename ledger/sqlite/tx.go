@@ -32,14 +32,25 @@ type tx struct {
 
 var _ source = (*tx)(nil)
 
-// start sets the transaction's time.
-func (t *tx) start() error {
+// clock sets the transaction's time, unless it is set.
+func (t *tx) clock() error {
+	if !t.now.IsZero() {
+		return nil
+	}
 	var last int64
 	if err := t.row(`SELECT at FROM events ORDER BY n DESC LIMIT 1`).Scan(&last); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	t.now = time.UnixMicro(max(last, t.l.opts.Now().UnixMicro())).UTC()
+	t.setClock(last)
 	return nil
+}
+
+// setClock sets the transaction's time, unless it is set, given that of the
+// ledger's last event.
+func (t *tx) setClock(last int64) {
+	if t.now.IsZero() {
+		t.now = time.UnixMicro(max(last, t.l.opts.Now().UnixMicro())).UTC()
+	}
 }
 
 func (t *tx) stmt(query string) (*sql.Stmt, error) {
@@ -155,20 +166,14 @@ func digestBytes(d caisson.Digest) []byte {
 	return raw
 }
 
-// emit appends an event to a run's chain.
+// emit appends an event to the chain of a run that was loaded in this transaction.
 func (t *tx) emit(r *runRow, kind caisson.EventKind, body any) error {
 	canonical, err := caisson.CanonicalOf(body)
 	if err != nil {
 		return caisson.Errorf(caisson.CodeCallInvalid, "the body of %s cannot be recorded: %w", kind, err)
 	}
-	var seq int64
-	var prev []byte
-	err = t.row(`SELECT seq, hash FROM events WHERE rid = ? ORDER BY seq DESC LIMIT 1`, r.rid).Scan(&seq, &prev)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return err
-	}
-	seq++
-	sum, err := eventSum(r.id, seq, t.now, kind, canonical, caisson.Digest(hex.EncodeToString(prev)))
+	seq := r.events + 1
+	sum, err := eventSum(r.id, seq, t.now, kind, canonical, r.head)
 	if err != nil {
 		return err
 	}
@@ -180,11 +185,11 @@ func (t *tx) emit(r *runRow, kind caisson.EventKind, body any) error {
 // eventSum is [caisson.Event.Sum] for a body that is canonical already: the
 // keys of the object stand in their canonical order.
 func eventSum(run caisson.RunID, seq int64, at time.Time, kind caisson.EventKind, body []byte, prev caisson.Digest) (caisson.Digest, error) {
-	id, err := caisson.CanonicalOf(run)
+	id, err := canonicalString(string(run))
 	if err != nil {
 		return "", err
 	}
-	name, err := caisson.CanonicalOf(kind)
+	name, err := canonicalString(string(kind))
 	if err != nil {
 		return "", err
 	}
@@ -201,6 +206,16 @@ func eventSum(run caisson.RunID, seq int64, at time.Time, kind caisson.EventKind
 	raw = append(raw, `,"seq":`...)
 	raw = strconv.AppendInt(raw, seq, 10)
 	return caisson.DigestOf(append(raw, '}')), nil
+}
+
+// canonicalString is [caisson.CanonicalOf], short for what ids and kinds are made of.
+func canonicalString(s string) ([]byte, error) {
+	for i := range len(s) {
+		if c := s[i]; c < '-' || c > 'z' || c == '\\' {
+			return caisson.CanonicalOf(s)
+		}
+	}
+	return append(append([]byte{'"'}, s...), '"'), nil
 }
 
 // readDoc reads a row's document.

@@ -156,11 +156,8 @@ func (l *Ledger) next() *job {
 // error is one from before any job was taken.
 func (l *Ledger) runBatch() (batch []*job, err error) {
 	t := &tx{l: l}
-	if err := t.exec(`BEGIN IMMEDIATE`); err != nil {
+	if err := t.begin(); err != nil {
 		return nil, err
-	}
-	if err := t.start(); err != nil {
-		return nil, errors.Join(err, t.exec(`ROLLBACK`))
 	}
 	begun, wrote := time.Now(), false
 	var broken error
@@ -174,7 +171,7 @@ func (l *Ledger) runBatch() (batch []*job, err error) {
 			j.err = ended(j.ctx)
 			continue
 		}
-		broken = t.run(j)
+		broken = t.run(j, wrote)
 		wrote = wrote || j.err == nil || j.kept
 	}
 	if broken == nil && wrote {
@@ -193,26 +190,42 @@ func (l *Ledger) runBatch() (batch []*job, err error) {
 	return batch, nil
 }
 
-// run runs one job under its savepoint. The error it returns has broken the
-// whole transaction.
-func (t *tx) run(j *job) error {
-	if err := t.exec(`SAVEPOINT job`); err != nil {
-		return err
+func (t *tx) begin() error {
+	t.now = time.Time{}
+	return t.exec(`BEGIN IMMEDIATE`)
+}
+
+// run runs one job. Where others have written before it, it gets a savepoint;
+// else what it wrote is undone by beginning the transaction anew. The error
+// that run returns has broken the whole transaction.
+func (t *tx) run(j *job, others bool) error {
+	if others {
+		if err := t.exec(`SAVEPOINT job`); err != nil {
+			return err
+		}
 	}
 	t.keep, t.wake = false, false
-	j.err = storeError("write ledger", j.fn(t))
-	j.kept, j.wake = j.err != nil && t.keep, t.wake
+	j.err = j.fn(t)
 	if j.err == nil {
-		if err := fault.Point("ledger.job.after"); err != nil {
-			j.err = storeError("write ledger", err)
-		}
+		j.err = fault.Point("ledger.job.after")
 	}
-	if j.err != nil && !j.kept {
-		if err := t.exec(`ROLLBACK TO job`); err != nil {
-			return errors.Join(j.err, err)
-		}
+	j.err = storeError("write ledger", j.err)
+	j.kept, j.wake = j.err != nil && t.keep, t.wake
+	undo := j.err != nil && !j.kept
+	var err error
+	switch {
+	case others && undo:
+		err = errors.Join(t.exec(`ROLLBACK TO job`), t.exec(`RELEASE job`))
+	case others:
+		err = t.exec(`RELEASE job`)
+	case undo:
+		_ = t.exec(`ROLLBACK`) // there may be none: some errors end a transaction by themselves
+		err = t.begin()
 	}
-	return t.exec(`RELEASE job`)
+	if err != nil && j.err != nil {
+		err = errors.Join(j.err, err)
+	}
+	return err
 }
 
 func (t *tx) commit() error {
@@ -224,7 +237,9 @@ func (t *tx) commit() error {
 		_ = t.exec(`ROLLBACK`)
 		return err
 	}
-	t.l.last.Store(t.now.UnixMicro())
+	if !t.now.IsZero() {
+		t.l.last.Store(t.now.UnixMicro())
+	}
 	// The commit is done: an error armed here would be a lie, only a crash is not.
 	_ = fault.Point("ledger.commit.after")
 	return nil

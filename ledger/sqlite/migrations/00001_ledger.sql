@@ -28,7 +28,7 @@ INSERT INTO runs (rid, id, state, parent, root, doc) VALUES (0, '', '', '', '', 
 
 -- n counts all events of the ledger in the order of their commits.
 CREATE TABLE events (
-    n    INTEGER PRIMARY KEY AUTOINCREMENT,
+    n    INTEGER PRIMARY KEY,
     rid  INTEGER NOT NULL REFERENCES runs (rid),
     seq  INTEGER NOT NULL,
     at   INTEGER NOT NULL,

@@ -21,6 +21,10 @@ func (b *batch) loop() {
 			return
 		}
 		park := b.idle(idling)
+		if idling && b.parent == nil && b.allLapsed() {
+			b.parked = true
+			return
+		}
 		expiry := b.nextExpiry()
 		select {
 		case e := <-b.ends:
@@ -118,7 +122,7 @@ func (b *batch) answered() {
 func (b *batch) nextExpiry() <-chan time.Time {
 	var next time.Time
 	for _, it := range b.items {
-		if it.place == waiting && !it.review.Expires.IsZero() && (next.IsZero() || it.review.Expires.Before(next)) {
+		if it.place == waiting && it.review.State == caisson.ReviewOpen && (next.IsZero() || it.review.Expires.Before(next)) {
 			next = it.review.Expires
 		}
 	}
@@ -171,14 +175,20 @@ func (b *batch) onWake() error {
 	}
 	for i := 0; i < len(b.items) && !b.over(); i++ { // looking at one may add its retry
 		it := b.items[i]
-		if it.place != waiting {
+		if it.place != waiting || it.review.State != caisson.ReviewOpen {
 			continue
 		}
 		review, err := b.ledger().Review(b.io(), it.review.ID)
 		if err != nil {
 			return err
 		}
-		if review.State == caisson.ReviewOpen && !b.expired(review) {
+		if review.State == caisson.ReviewExpired || b.expired(review) {
+			if err := b.lapsed(it, review); err != nil {
+				return err
+			}
+			continue
+		}
+		if review.State == caisson.ReviewOpen {
 			continue
 		}
 		it.review, it.place = review, idle

@@ -54,6 +54,7 @@ const (
 	afterNone      after = iota
 	afterUnknown         // it began, and its end is unknown
 	afterStale           // its approval does not stand
+	afterJudged          // policy is stricter than when it joined the chain
 	afterCancelled       // the run shall be cancelled
 	afterIdle            // the batch ended before it began
 )

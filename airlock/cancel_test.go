@@ -37,7 +37,7 @@ func TestCancel(t *testing.T) {
 				<-opened
 				cancel(&caisson.CauseError{Cause: cause, Text: "the test"})
 			}()
-			batch := []airlock.Request{w.request(1, "gated", "a"), w.request(2, "side", "b"), w.request(3, "block", "c"), w.request(4, "write", "d")}
+			batch := []airlock.Request{w.request(1, "gated", "a"), w.request(2, "write", "b"), w.request(3, "block", "c"), w.request(4, "write", "d")}
 			s, err := w.door().Settle(ctx, batch)
 			var named *caisson.CauseError
 			if !errors.As(err, &named) || named.Cause != cause {

@@ -15,12 +15,12 @@ func (b *batch) loop() {
 			done = nil
 			b.onDone(context.Cause(b.ctx))
 		}
-		b.advance()
 		idling := b.busy == 0 && len(b.chain) == 0
 		if b.busy == 0 && (b.err != nil || b.halted) || idling && !b.anyWaiting() {
 			return
 		}
-		park := b.idle(idling)
+		park := b.idle(idling) // before a call begins: it tells that the run goes on
+		b.advance()
 		if idling && b.parent == nil && b.allLapsed() {
 			b.parked = true
 			return
@@ -99,16 +99,23 @@ func (b *batch) idle(idling bool) <-chan time.Time {
 	switch {
 	case idling && b.timer == nil:
 		b.timer = time.NewTimer(max(b.door.lock.o.ParkAfter, 0))
-		b.door.lock.notify(Notice{Kind: NoticeWaiting, Run: b.door.drive.Run})
+		b.tell(NoticeWaiting)
 	case !idling && b.timer != nil:
 		b.timer.Stop()
 		b.timer = nil
-		b.door.lock.notify(Notice{Kind: NoticeGoing, Run: b.door.drive.Run})
+		b.tell(NoticeGoing)
 	}
 	if b.timer == nil || b.parent != nil {
 		return nil
 	}
 	return b.timer.C
+}
+
+// tell tells of the whole run; what is nested says nothing about that.
+func (b *batch) tell(kind NoticeKind) {
+	if b.parent == nil {
+		b.door.lock.notify(Notice{Kind: kind, Run: b.door.drive.Run})
+	}
 }
 
 // answered begins the time until parking anew.
@@ -219,6 +226,12 @@ func (b *batch) onEnd(e ended) {
 		b.fail(b.lost(it))
 	case e.then == afterStale && !b.over():
 		b.fail(b.askAgain(it, it.verdict, "the approval was not used in time"))
+	case e.then == afterJudged && !b.over():
+		if err := b.read(it); err != nil {
+			b.fail(err)
+		} else {
+			b.fail(b.look(it))
+		}
 	case e.then == afterCancelled:
 		b.fail(b.cancelAsked())
 	}

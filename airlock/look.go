@@ -15,6 +15,9 @@ func (b *batch) look(it *item) error {
 	}
 	switch state := it.rec.State; {
 	case state.Terminal():
+		if d := it.review.Decision; d != nil && d.Kind == caisson.Abort {
+			b.aborted()
+		}
 		return b.finish(it, it.rec)
 	case state == caisson.CallAsked, state == caisson.CallDecided:
 		return b.reviewed(it)
@@ -113,6 +116,10 @@ func (b *batch) notPrepared(it *item, why error) error {
 	if !it.known {
 		var err error
 		if call, err = b.door.invalid(it.req); err != nil {
+			return err
+		}
+	} else if it.review.Decision != nil {
+		if err := b.stale(it, caisson.Verdict{}, "it cannot be prepared any more: "+why.Error()); err != nil {
 			return err
 		}
 	}

@@ -464,3 +464,78 @@ func TestBudget(t *testing.T) {
 		t.Errorf("states %s, %+v", states(s), s.Records[1].Result)
 	}
 }
+
+// Nobody decides about a nested call in time: its doer is told no, and does not
+// wait for ever.
+func TestNestedExpiry(t *testing.T) {
+	w := newWorld(t)
+	w.options.ReviewExpiry = time.Millisecond
+	var door *airlock.Door
+	var inner airlock.Settled
+	parent := &doer{spec: caisson.ToolSpec{Ref: caisson.ToolRef{Name: "parent"}, CallsTools: true}, effects: w.effectsPath()}
+	parent.open = func(ctx context.Context, call caisson.Call) (caisson.Result, error) {
+		n, err := door.Nested(call.ID)
+		if err != nil {
+			return caisson.Result{}, err
+		}
+		inner, err = n.Settle(ctx, []airlock.Request{{Name: "gated", Tool: w.tools["gated"], Input: `{"text":"y"}`}})
+		return caisson.Result{Text: "ok"}, err
+	}
+	w.tools["parent"] = parent
+	door = w.door()
+	s, err := door.Settle(t.Context(), []airlock.Request{w.request(1, "parent", "p")})
+	if err != nil || states(s) != "done" || states(inner) != "refused" || inner.Records[0].Result.Error.Code != caisson.CodeReviewExpired {
+		t.Errorf("%v, outer %s, inner %s", err, states(s), states(inner))
+	}
+}
+
+// A grant that is revoked while a call that it covers stands in the chain does
+// not let it pass any more.
+func TestRevokedInChain(t *testing.T) {
+	w := newWorld(t)
+	judge := rules("gated", "review")
+	w.options.Judge = judge
+	s := w.settle(w.request(1, "gated", "same"))
+	first := s.Records[0].Call
+	w.decide(s.Waiting[0], caisson.Decision{Kind: caisson.Approve, Grant: &caisson.Grant{InputDigest: first.InputDigest}})
+	w.tools["write"].(*doer).open = func(ctx context.Context, _ caisson.Call) (caisson.Result, error) {
+		grants, err := w.ledger.Grants(ctx, w.run)
+		if err != nil || len(grants) != 1 {
+			t.Errorf("grants %v, %v", grants, err)
+			return caisson.Result{}, err
+		}
+		return caisson.Result{Text: "ok"}, w.ledger.RevokeGrant(ctx, w.run, grants[0].ID, "tester")
+	}
+	s = w.settle(w.request(1, "gated", "same"), w.request(2, "gated", "same"), w.request(3, "write", "x"), w.request(4, "gated", "same"))
+	if states(s) != "done done done asked" {
+		t.Errorf("states %s", states(s))
+	}
+}
+
+// Who moves the run hears that it goes on before a call begins.
+func TestNoticesFrameTheWait(t *testing.T) {
+	w := newWorld(t)
+	w.options.ParkAfter = time.Hour
+	moved := func(to caisson.RunState) {
+		if _, err := w.ledger.MoveRun(t.Context(), w.drive, caisson.RunMove{To: to}); err != nil {
+			t.Errorf("move to %s: %v", to, err)
+		}
+	}
+	w.options.Observe = func(n airlock.Notice) {
+		switch n.Kind {
+		case airlock.NoticeWaiting:
+			moved(caisson.RunWaiting)
+			open, err := w.ledger.Reviews(t.Context(), caisson.ReviewFilter{Run: w.run, States: []caisson.ReviewState{caisson.ReviewOpen}})
+			if err != nil || len(open) != 1 {
+				t.Errorf("open %v, %v", open, err)
+				return
+			}
+			w.decide(open[0].ID, approve())
+		case airlock.NoticeGoing:
+			moved(caisson.RunRunning)
+		}
+	}
+	if s := w.settle(w.request(1, "gated", "a")); states(s) != "done" {
+		t.Errorf("states %s", states(s))
+	}
+}

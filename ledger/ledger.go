@@ -1,0 +1,3 @@
+// Package ledger is what can be done with a ledger, or with an export of one,
+// without writing it.
+package ledger

@@ -16,6 +16,7 @@ var layers = map[string]int{
 	"":                    0,
 	"internal/atomicfile": 0,
 	"internal/lockfile":   0,
+	"internal/proctree":   0,
 	"internal/fault":      0,
 	"internal/strictyaml": 0,
 	"capture":             0,

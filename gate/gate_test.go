@@ -2,10 +2,12 @@ package gate_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -624,6 +626,32 @@ func BenchmarkJudge(b *testing.B) {
 				p.Judge(call, s)
 			}
 		})
+	}
+}
+
+// A model chooses the line: the worst that it can write must not stop the host.
+func TestWorstLines(t *testing.T) {
+	var many []string
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("{name: r%d, command: program-%d push-%d --force, verdict: deny}", i, i, i))
+	}
+	many = append(many, `{name: w, when: "commands.exists(c, c.words.exists(w, w.matches('(a*)*b')))", verdict: deny}`)
+	p := load(t, user(rules(many...)))
+	for name, line := range map[string]string{
+		"wrappers over unknown words": strings.Repeat("nice ", 200) + strings.Repeat(`"$a"z `, 9000),
+		"one long unknown word":       strings.Repeat("nice ", 100) + `"$a"` + strings.Repeat("z", 60_000),
+		"many commands":               strings.Repeat(`"$a"z "$b"z;`, 5000),
+		"brackets":                    strings.Repeat("$(", 200) + strings.Repeat(")", 200) + strings.Repeat("(", 150),
+		"lines in arguments":          strings.Repeat(`sudo "a b" `, 5000),
+		"globs":                       "x " + strings.Repeat("*a", 30_000),
+	} {
+		start := time.Now()
+		p.Judge(outside(line), boxed())
+		if took := time.Since(start); took > 4*time.Second {
+			t.Errorf("%s: %v", name, took)
+		} else {
+			t.Logf("%s: %v", name, took)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 // Command caisson-guest is the first process inside a boundary. The host starts
 // it with one end of a stream as descriptor 3; it is of no use to people. With
 // the argument "box" it first builds the box that it is in.
+//
+//go:debug updatemaxprocs=0
 package main
 
 import (

@@ -25,6 +25,7 @@ const (
 	MaxDepth    = 8         // of sh -c and its like
 	maxNesting  = 200       // of brackets; the parser's time grows with its square
 	maxTotal    = 256 << 10 // bytes of all lines in a line
+	maxKept     = 256 << 10 // bytes of the words of all commands: wrappers in wrappers repeat them
 )
 
 // Command is one simple command that a line would run.
@@ -100,6 +101,7 @@ func (s source) in(via string) source {
 type reader struct {
 	Reading
 	left int  // bytes that may still be read
+	kept int  // bytes of words
 	over bool // there were more commands than are kept
 }
 
@@ -296,6 +298,14 @@ func (r *reader) command(words []Word, from source) {
 	if len(r.Commands) >= MaxCommands {
 		r.over = true
 		r.opaque("more than %d commands", MaxCommands)
+		return
+	}
+	for _, w := range words {
+		r.kept += len(w.Text) + 8
+	}
+	if r.kept > maxKept {
+		r.over = true
+		r.opaque("more than %d bytes of words", maxKept)
 		return
 	}
 	at := len(r.Commands)

@@ -165,8 +165,14 @@ type runTold struct {
 func (c *check) read(r *runRow, e caisson.Event, told *runTold) (err error) {
 	switch e.Kind {
 	case caisson.EventRunCreated:
+		b := body[ledger.RunCreated](e, &err)
 		told.state = caisson.RunPending
-		return c.refer(e, body[ledger.RunCreated](e, &err).Spec)
+		var spec struct{ Budget caisson.Budget }
+		if err = errors.Join(err, c.refer(e, b.Spec)); err == nil {
+			err = get(c, b.Spec, &spec)
+		}
+		c.sums[r.rid].Limit = spec.Budget
+		return err
 	case caisson.EventRunMoved:
 		b := body[ledger.RunMoved](e, &err)
 		if err == nil && b.From != told.state {
@@ -296,7 +302,7 @@ func (c *check) refer(e caisson.Event, contents ...ledger.Content) error {
 func (c *check) states() error {
 	for _, query := range []string{
 		`SELECT 'turn ' || r.id || '/' || u.n || '/' || u.attempt, u.state FROM turns u JOIN runs r ON r.rid = u.rid`,
-		`SELECT 'call ' || id, state || ' with value ' || (doc ->> 'digest') FROM calls`,
+		`SELECT 'call ' || id, state || ' with value ' || coalesce(doc ->> 'digest', '') FROM calls`,
 		`SELECT 'review q' || n, state FROM reviews`,
 		`SELECT 'grant g' || n, 'revoked ' || revoked FROM grants`,
 		`SELECT 'sandbox ' || id, state FROM sandboxes WHERE (doc ->> 'state') = state`,
@@ -370,6 +376,9 @@ func (c *check) pools() error {
 		}
 		if err := readDoc("budget", id, doc, &pool); err != nil {
 			return err
+		}
+		if pool.Limit != c.sums[rid].Limit {
+			return damaged("the budget of run %s is not the one it was given", id).With("run", id)
 		}
 		if want := total[rid]; pool.Reserved != want.Reserved || pool.Used != want.Used {
 			return damaged("the budget of run %s does not add up: %+v reserved and %+v used; the events say %+v and %+v",

@@ -31,6 +31,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/atomicfile"
+	"github.com/caisson-run/caisson/internal/fault"
 )
 
 //go:embed migrations/*.sql
@@ -215,8 +216,13 @@ func (l *Ledger) migrate(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = provider.Up(ctx)
-	return err
+	if err := fault.Point("ledger.migrate.before"); err != nil {
+		return err
+	}
+	if _, err = provider.Up(ctx); err != nil {
+		return err
+	}
+	return fault.Point("ledger.migrate.after")
 }
 
 func (l *Ledger) openReaders(ctx context.Context) (err error) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -80,6 +81,21 @@ func findHierarchies() (hierarchies, error) {
 	return h, nil
 }
 
+// hierarchies returns what was found at the first use: they are long to read
+// on a host with many mounts, and do not change while a process lives.
+func (e *Engine) hierarchies() (hierarchies, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.groups == nil {
+		found, err := findHierarchies()
+		if err != nil {
+			return found, err
+		}
+		e.groups = &found
+	}
+	return *e.groups, nil
+}
+
 // group is the cgroups of one box, at most one per controller.
 type group struct {
 	dirs     []string
@@ -128,9 +144,9 @@ func controllers(l caisson.Limits) []controller {
 
 // newGroup makes what this host lets us make; the rest is in why. Nothing of
 // it is left after an error of the caller's that calls remove.
-func newGroup(id caisson.SandboxID, limits caisson.Limits) *group {
+func (e *Engine) newGroup(id caisson.SandboxID, limits caisson.Limits) *group {
 	g := &group{enforced: map[caisson.Control]string{}, why: map[caisson.Control]string{}}
-	h, err := findHierarchies()
+	h, err := e.hierarchies()
 	unified := ""
 	if err == nil && h.v2 != "" {
 		unified = unifiedParent(h.v2)
@@ -152,8 +168,10 @@ func newGroup(id caisson.SandboxID, limits caisson.Limits) *group {
 		case unified != "":
 			made = g.make(filepath.Join(unified, name), c.v2)
 			if made == nil {
+				made = g.enter(filepath.Join(unified, name))
+			}
+			if made == nil {
 				g.enforced[c.control] = "cgroup v2"
-				g.enter(filepath.Join(unified, name))
 			}
 		default:
 			made = errors.New("no cgroup that may be divided is delegated to this user")
@@ -189,11 +207,17 @@ func plain(err error) error {
 	return err
 }
 
-func (g *group) enter(dir string) {
-	if g.fd == nil {
-		g.fd, _ = os.Open(dir) // without it the box is put there by number, as in version 1
-		g.oom = filepath.Join(dir, "memory.events")
+// enter remembers the version 2 cgroup to start in.
+func (g *group) enter(dir string) error {
+	if g.fd != nil {
+		return nil
 	}
+	fd, err := os.Open(dir)
+	if err != nil {
+		return plain(err)
+	}
+	g.fd, g.oom = fd, filepath.Join(dir, "memory.events")
+	return nil
 }
 
 // unifiedParent returns the version 2 cgroup in which one with limits can be
@@ -213,17 +237,33 @@ func unifiedParent(own string) string {
 	return ""
 }
 
-// place puts a process, which waits for it, where it was not started.
-func (g *group) place(pid int) error {
-	for _, dir := range g.dirs {
-		if g.fd != nil && dir == g.fd.Name() {
-			continue
+// start calls begin in a thread that is in the box's cgroups, so that the
+// process that begin starts is born there. A thread may put itself into a
+// version 1 cgroup at once; to put another process there means to wait until
+// all processors have noticed, which takes longer than to make the box.
+func (g *group) start(begin func() error) error {
+	runtime.LockOSThread()
+	var entered []string
+	err := func() error {
+		for _, dir := range g.dirs {
+			if g.fd != nil && dir == g.fd.Name() {
+				continue // begin starts it in this one
+			}
+			if err := writeFile(filepath.Join(dir, "tasks"), "0"); err != nil {
+				return fmt.Errorf("enter cgroup of the guest: %w", plain(err))
+			}
+			entered = append(entered, dir)
 		}
-		if err := writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
-			return fmt.Errorf("put guest into its cgroup: %w", plain(err))
+		return begin()
+	}()
+	for _, dir := range entered {
+		if leaveErr := writeFile(filepath.Join(filepath.Dir(dir), "tasks"), "0"); leaveErr != nil {
+			// A thread that stays locked ends with its goroutine.
+			return errors.Join(err, fmt.Errorf("leave cgroup of the guest: %w", plain(leaveErr)))
 		}
 	}
-	return nil
+	runtime.UnlockOSThread()
+	return err
 }
 
 // kills returns how many processes were ended for memory so far.

@@ -43,6 +43,7 @@ type Engine struct {
 	program *os.File // sealed copy of the guest
 	idmaps  map[owner]*os.File
 	probed  *probe
+	groups  *hierarchies
 }
 
 type probe struct {

@@ -38,7 +38,7 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 		return nil, err
 	}
 	grouped := make(chan *group, 1)
-	go func() { grouped <- newGroup(spec.ID, spec.Limits) }() // takes as long as the plan
+	go func() { grouped <- e.newGroup(spec.ID, spec.Limits) }() // takes as long as the plan
 	l, u, err := e.lay(spec)
 	b := &box{id: spec.ID, instance: e.opts.Instance, group: <-grouped, done: make(chan struct{}), closed: make(chan struct{})}
 	if err != nil {
@@ -89,12 +89,16 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout, u user) er
 	if ctx.Err() != nil {
 		return cancelled(ctx)
 	}
-	b.process, err = start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
-	if err != nil {
+	err = b.group.start(func() error {
+		var err error
+		b.process, err = start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
+		return err
+	})
+	if b.process == nil {
 		return refusedStart(err)
 	}
 	go b.watch() // ends with the guest
-	return nil
+	return err
 }
 
 func cancelled(ctx context.Context) error {
@@ -122,22 +126,24 @@ func (b *box) prove(ctx context.Context, l *layout, u user, spec caisson.Sandbox
 	if len(b.group.dirs) > 0 {
 		b.root.Cgroup = b.group.dirs[0]
 	}
-	// Moving a process into a cgroup may wait for all processors; the set-up
-	// runs nothing of the box's, so it may go on meanwhile.
-	placed := make(chan error, 1)
-	go func() { placed <- b.group.place(b.process.Pid) }()
+	greeted := b.greet(ctx, l, spec) // it is answered once the set-up has ended
 	report, err := b.setUp(ctx, l.plan)
-	placeErr := <-placed
 	if err != nil {
+		_ = b.process.Kill() // it may have ended by itself
+		if <-greeted == nil {
+			return errors.Join(err, b.client.Close())
+		}
 		return err
 	}
-	if placeErr != nil {
-		return b.lost("limit the guest", placeErr)
+	if err := <-greeted; err != nil {
+		return err
 	}
 	b.isolation = isolation(report, b.group, u)
-	if err := sandbox.Enforce(b.isolation, spec.Require); err != nil {
-		return err
-	}
+	return sandbox.Enforce(b.isolation, spec.Require)
+}
+
+// greet says hello to the guest; the client is there when it returned nil.
+func (b *box) greet(ctx context.Context, l *layout, spec caisson.SandboxSpec) <-chan error {
 	opts := guest.Options{
 		Workspace: l.plan.Workspace, Env: merge(environment(l.plan, spec)), Limits: spec.Limits, Root: b.root,
 		Identify: process.Within(b.root),
@@ -145,8 +151,13 @@ func (b *box) prove(ctx context.Context, l *layout, u user, spec caisson.Sandbox
 	if b.group.oom != "" {
 		opts.OOM = b.group.kills
 	}
-	b.client, err = guest.Connect(ctx, b.stream, opts)
-	return err
+	greeted := make(chan error, 1)
+	go func() { // ends with the greeting, which is bounded
+		var err error
+		b.client, err = guest.Connect(ctx, b.stream, opts)
+		greeted <- err
+	}()
+	return greeted
 }
 
 func (b *box) lost(what string, err error) error {

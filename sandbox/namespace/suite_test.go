@@ -28,10 +28,13 @@ func TestMain(m *testing.M) {
 	if os.Getenv(stormEnv) != "" {
 		os.Exit(storm())
 	}
-	os.Exit(run(m))
+	if os.Getenv(hostEnv) != "" {
+		os.Exit(probeHost())
+	}
+	os.Exit(runTests(m))
 }
 
-func run(m *testing.M) int {
+func runTests(m *testing.M) int {
 	if os.Getenv(guestEnv) == "" {
 		dir, err := os.MkdirTemp("", "caisson-guest-")
 		if err != nil {
@@ -121,5 +124,5 @@ func unprivilegedRun() string {
 	if only := os.Getenv("CAISSON_TEST_UNPRIVILEGED_RUN"); only != "" {
 		return only
 	}
-	return "^(TestSuite|TestCase_.*|TestProbe|TestSweep.*)$"
+	return "^(TestSuite|TestCase_.*|TestProbe|TestSweep|TestNested)$"
 }

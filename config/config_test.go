@@ -25,7 +25,7 @@ func TestDefaults(t *testing.T) {
 		Preset: "sandboxed", Require: []caisson.Control{"files", "network", "processes"},
 		Limits:    caisson.Limits{Memory: 4 << 30, Pids: 512, CPUs: 7, Files: 4096, Size: 16 << 30, Tmp: 1 << 30},
 		Review:    Review{24 * time.Hour, 24 * time.Hour, 30 * time.Second},
-		OnUnknown: "ask", Prices: map[string]caisson.Price{}, Instructions: []string{"AGENTS.md"},
+		OnUnknown: "ask", Prices: map[string]caisson.Price{}, Instructions: []string{"AGENTS.md", "CLAUDE.md"},
 	}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{})); diff != "" {
 		t.Error(diff)
@@ -229,7 +229,7 @@ instructions: [docs/agents.md]
 	if c.Preset != "supervised" || c.Limits.Memory != 1<<30 || c.Limits.Pids != 100 || c.Budget.Tokens != 10 || c.Budget.Turns != 4 || c.Review.Expire != time.Hour {
 		t.Errorf("%+v", c)
 	}
-	if !slices.Equal(c.Require, []caisson.Control{"files", "memory"}) || !slices.Equal(c.Instructions, []string{"AGENTS.md", "docs/agents.md"}) {
+	if !slices.Equal(c.Require, []caisson.Control{"files", "memory"}) || !slices.Equal(c.Instructions, []string{"AGENTS.md", "CLAUDE.md", "docs/agents.md"}) {
 		t.Errorf("require %v, instructions %v", c.Require, c.Instructions)
 	}
 	for key, want := range map[string]string{
@@ -312,4 +312,32 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("a repository widened %+v to %+v", alone, c)
 		}
 	})
+}
+
+func TestEveryValueIsShown(t *testing.T) {
+	full := `
+model: p/m
+engine: namespace
+env: [A]
+mounts: [{source: /a, target: /b, write: true}]
+caches: [go]
+model_prices: {p/m: {input: 1 USD, output: 2 USD}}
+state_dir: /s
+keep: 24h
+`
+	c, err := Load(File{Name: "f", Data: []byte(full)}, File{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range Reference() {
+		if c.Value(row.Key) == "" {
+			t.Errorf("%s has a value that is not shown", row.Key)
+		}
+	}
+	if got := c.Value("mounts"); got != "/a at /b read-write" {
+		t.Errorf("mounts: %q", got)
+	}
+	if got := c.Value("limits.memory") + " " + c.Value("budget.tokens") + " " + c.Value("keep"); got != "4GiB none 24h0m0s" {
+		t.Errorf("numbers: %q", got)
+	}
 }

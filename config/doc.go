@@ -90,7 +90,7 @@ func defaults(processors int) Config {
 		Review:       Review{Expire: 24 * time.Hour, UseFor: 24 * time.Hour, ParkAfter: 30 * time.Second},
 		OnUnknown:    "ask",
 		Prices:       map[string]caisson.Price{},
-		Instructions: []string{"AGENTS.md"},
+		Instructions: []string{"AGENTS.md", "CLAUDE.md"},
 		origins:      map[string]string{},
 	}
 }

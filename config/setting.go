@@ -80,14 +80,14 @@ func settings() []setting {
 		{Setting: Setting{"engine", "name, or names by operating system", "the strongest usable", "", "The engine that makes sandboxes: one name, or a mapping of linux, darwin and windows."}, read: readEngine},
 		{Setting: Setting{"preset", "supervised, sandboxed or unattended", "sandboxed", "tighten only", "What policy says of a call that no rule speaks about."}, read: text(readPreset), tighten: tightenPreset},
 		{Setting: Setting{"require", "list of controls", "files, network, processes", "adds", "Controls that a sandbox must enforce, or the run is refused."}, read: text(readRequire), tighten: tightenRequire, adds: true},
-	}, limitSettings(), budgetSettings(), []setting{
+	}, rows(limitNumbers()), rows(budgetNumbers()), []setting{
 		{Setting: Setting{"env", "list of names", "none", "", "Environment variables that are passed into sandboxes."}, read: text(readEnv)},
 		{Setting: Setting{"mounts", "list of source, target, write", "none", "", "Paths lent to sandboxes: absolute source, target (default: the same), write (default: false)."}, read: text(readMounts)},
 		{Setting: Setting{"caches", "list of names", "none", "", "Toolchain caches lent read-only under a private writable layer: go, npm, pip, cargo."}, read: text(readCaches)},
-	}, reviewSettings(), []setting{
+	}, rows(reviewNumbers()), []setting{
 		{Setting: Setting{"on_unknown", "ask or tell", "ask", "ask only", "What happens when a call began and nobody saw its end: a person is asked, or only the model is told."}, read: text(readOnUnknown), tighten: tightenOnUnknown},
 		{Setting: Setting{"model_prices", "prices by provider/model", "built in", "", "Prices per million tokens, as 3 USD: input, output, cache_read, cache_write."}, read: text(readPrices)},
-		{Setting: Setting{"instructions", "list of files", "AGENTS.md", "adds files of the repository", "Files whose text is given to Caisson's own agent; relative ones are the repository's."}, read: text(readInstructions), tighten: tightenInstructions, adds: true},
+		{Setting: Setting{"instructions", "list of files", "AGENTS.md, CLAUDE.md", "adds files of the repository", "Files whose text is given to Caisson's own agent; relative ones are the repository's."}, read: text(readInstructions), tighten: tightenInstructions, adds: true},
 		{Setting: Setting{"state_dir", "absolute directory", "$XDG_STATE_HOME/caisson", "", "Where the ledger, workspaces and sandboxes are."}, read: text(readStateDir)},
 		{Setting: Setting{"keep", "time, or forever", "forever", "", "How long runs stay in the ledger after their end."}, read: text(readKeep)},
 	})
@@ -151,37 +151,39 @@ func (n number) show(value int64) string {
 
 // The ranges of limits keep out what no machine has and what no program can
 // start with: they are slips, not wishes.
-func limitSettings() []setting {
-	return rows([]number{
+func limitNumbers() []number {
+	return []number{
 		{"limits.memory", "size", "4GiB", "Memory of all processes of a sandbox together.", sizeOf, 16 << 20, 1 << 44, func(c *Config) *int64 { return &c.Limits.Memory }, false},
 		{"limits.pids", "number", "512", "Processes and threads of a sandbox.", countOf, 8, 1 << 22, func(c *Config) *int64 { return &c.Limits.Pids }, false},
 		{"limits.cpus", "number", "the host's less one, at least 1", "Processors of a sandbox.", countOf, 1, 4096, func(c *Config) *int64 { return &c.Limits.CPUs }, false},
 		{"limits.files", "number", "4096", "Open files of each process.", countOf, 32, 1 << 20, func(c *Config) *int64 { return &c.Limits.Files }, false},
 		{"limits.size", "size", "16GiB", "Size of one file.", sizeOf, 1 << 20, 1 << 50, func(c *Config) *int64 { return &c.Limits.Size }, false},
 		{"limits.tmp", "size", "1GiB", "Size of the private /tmp.", sizeOf, 1 << 20, 1 << 44, func(c *Config) *int64 { return &c.Limits.Tmp }, false},
-	})
+	}
 }
 
-func budgetSettings() []setting {
+func budgetNumbers() []number {
 	const most = 1 << 50
-	return rows([]number{
+	return []number{
 		{"budget.tokens", "number", "0 (no bound)", "Tokens of a run and its children.", countOf, 1, most, func(c *Config) *int64 { return &c.Budget.Tokens }, true},
 		{"budget.cost", "money", "0 USD (no bound)", "Cost of a run and its children.", costOf, 1, most, func(c *Config) *int64 { return &c.Budget.Cost }, true},
 		{"budget.wall", "time", "0s (no bound)", "Running time over all lives of a run; waiting for a person does not count.", durationOf, int64(time.Second), int64(10 * 365 * 24 * time.Hour), func(c *Config) *int64 { return (*int64)(&c.Budget.Wall) }, true},
 		{"budget.turns", "number", "0 (no bound)", "Turns of a run and its children.", countOf, 1, most, func(c *Config) *int64 { return &c.Budget.Turns }, true},
 		{"budget.calls", "number", "0 (no bound)", "Calls of a run and its children.", countOf, 1, most, func(c *Config) *int64 { return &c.Budget.Calls }, true},
 		{"budget.output", "size", "0 (no bound)", "Output of all calls of a run and its children.", sizeOf, 1, most, func(c *Config) *int64 { return &c.Budget.Output }, true},
-	})
+	}
 }
 
-func reviewSettings() []setting {
+func reviewNumbers() []number {
 	year := int64(365 * 24 * time.Hour)
-	return rows([]number{
+	return []number{
 		{"review.expire", "time", "24h", "How long a review can be decided.", durationOf, int64(time.Second), year, func(c *Config) *int64 { return (*int64)(&c.Review.Expire) }, false},
 		{"review.use_for", "time", "24h", "How long an approval can be used; then it is asked again.", durationOf, int64(time.Second), year, func(c *Config) *int64 { return (*int64)(&c.Review.UseFor) }, false},
 		{"review.park_after", "time", "30s", "How long a run waits for reviews before it is parked.", durationOf, int64(time.Millisecond), year, func(c *Config) *int64 { return (*int64)(&c.Review.ParkAfter) }, false},
-	})
+	}
 }
+
+func numbers() []number { return slices.Concat(limitNumbers(), budgetNumbers(), reviewNumbers()) }
 
 func rows(numbers []number) []setting {
 	out := make([]setting, len(numbers))

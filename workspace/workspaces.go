@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/caisson-run/caisson"
 )
@@ -18,6 +19,9 @@ type Store interface {
 	Workspace(ctx context.Context, id caisson.WorkspaceID) (caisson.Workspace, error)
 	Workspaces(ctx context.Context, filter caisson.WorkspaceFilter) ([]caisson.Workspace, error)
 }
+
+// gitVersionBound is long for a machine that is loaded.
+const gitVersionBound = 10 * time.Second
 
 // Box is the boundary in which an agent's tree is looked at.
 type Box interface {
@@ -75,6 +79,17 @@ func (w *Workspaces) program(ctx context.Context) (*program, error) {
 	}
 	w.git = git
 	return git, nil
+}
+
+// GitVersion returns the version of the host's git; CodeGitMissing where there
+// is none that is new enough.
+func (w *Workspaces) GitVersion(ctx context.Context) (string, error) {
+	git, err := w.program(ctx)
+	if err != nil {
+		return "", err
+	}
+	answer, err := git.line(ctx, invocation{args: []string{"version"}, bound: gitVersionBound})
+	return strings.TrimPrefix(answer, "git version "), err
 }
 
 // box returns the given box, or opens one; close gives back what was opened.

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-run/caisson"
+)
+
+// Value returns the value that holds for a key of [Reference], as people read
+// it; empty where there is none.
+func (c Config) Value(key string) string {
+	for _, n := range numbers() {
+		if n.key == key {
+			value := *n.at(&c)
+			if value == 0 && n.unbounded {
+				return "none"
+			}
+			return n.show(value)
+		}
+	}
+	switch key {
+	case "model":
+		return c.Model
+	case "engine":
+		return c.Engine
+	case "preset":
+		return c.Preset
+	case "require":
+		return strings.Join(texts(c.Require), ", ")
+	case "env":
+		return strings.Join(c.Env, ", ")
+	case "mounts":
+		return strings.Join(mountTexts(c.Mounts), ", ")
+	case "caches":
+		return strings.Join(c.Caches, ", ")
+	case "on_unknown":
+		return c.OnUnknown
+	case "model_prices":
+		return strings.Join(slices.Sorted(maps.Keys(c.Prices)), ", ")
+	case "instructions":
+		return strings.Join(c.Instructions, ", ")
+	case "state_dir":
+		return c.StateDir
+	case "keep":
+		return keepText(c.Keep)
+	}
+	return ""
+}
+
+func texts[S ~string](list []S) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = string(s)
+	}
+	return out
+}
+
+func mountTexts(mounts []caisson.Mount) []string {
+	var out []string
+	for _, m := range mounts {
+		mode := "read-only"
+		if m.Write {
+			mode = "read-write"
+		}
+		out = append(out, fmt.Sprintf("%s at %s %s", m.Source, m.Target, mode))
+	}
+	return out
+}
+
+func keepText(d time.Duration) string {
+	if d == 0 {
+		return "forever"
+	}
+	return d.String()
+}

@@ -204,6 +204,7 @@ func (g Glob) flat() []int16 {
 // wordMaker gathers the pieces of one word.
 type wordMaker struct {
 	text               strings.Builder
+	run                strings.Builder // of known text, not yet in glob
 	glob               Glob
 	unknown, many, any bool
 	tilde, process     bool
@@ -215,12 +216,13 @@ type wordMaker struct {
 func (m *wordMaker) add(s string) {
 	m.text.WriteString(s)
 	if !m.bracket {
-		m.glob = m.glob.addText(s)
+		m.run.WriteString(s)
 	}
 }
 
 func (m *wordMaker) hole(shown string) {
 	m.text.WriteString(shown)
+	m.flush()
 	m.glob = m.glob.addHole()
 	m.unknown = true
 }
@@ -257,7 +259,13 @@ func hasBrackets(w *syntax.Word) bool {
 	return false
 }
 
+func (m *wordMaker) flush() {
+	m.glob = m.glob.addText(m.run.String())
+	m.run.Reset()
+}
+
 func (m *wordMaker) word() Word {
+	m.flush()
 	out := Word{Text: m.text.String(), Known: !m.unknown, Tilde: m.tilde, Many: m.many || m.any, process: m.process}
 	switch {
 	case m.any:

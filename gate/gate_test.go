@@ -641,6 +641,7 @@ func BenchmarkJudge(b *testing.B) {
 }
 
 // A model chooses the line: the worst that it can write must not stop the host.
+// The bound is loose, for slow machines: what it finds is a power too much.
 func TestWorstLines(t *testing.T) {
 	var many []string
 	for i := range 100 {
@@ -658,7 +659,7 @@ func TestWorstLines(t *testing.T) {
 	} {
 		start := time.Now()
 		p.Judge(outside(line), boxed())
-		if took := time.Since(start); took > 4*time.Second {
+		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("%s: %v", name, took)
 		} else {
 			t.Logf("%s: %v", name, took)

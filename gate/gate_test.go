@@ -2,7 +2,9 @@ package gate_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +16,14 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/gate"
 )
+
+func TestMain(m *testing.M) {
+	// Nothing is written into the source tree.
+	if err := flag.Set("rapid.nofailfile", "true"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 const workspace = "/home/u/w"
 
@@ -464,7 +474,7 @@ func TestGrants(t *testing.T) {
 
 // origin: openai-agents-js PR1600
 func TestCase_R13(t *testing.T) {
-	p := load(t, gate.Sources{Preset: "supervised", User: user(rules(`{tools: [a/deploy, send], verdict: allow}`)).User})
+	p := load(t, gate.Sources{Preset: "supervised", User: user(rules(`{tools: [a/deploy, send, "*/wild"], verdict: allow}`)).User})
 	call := func(server, name string) caisson.Call {
 		return caisson.Call{Tool: caisson.ToolRef{Server: server, Name: name}, InputDigest: "d"}
 	}
@@ -476,6 +486,7 @@ func TestCase_R13(t *testing.T) {
 	}{
 		{call("a", "merge"), "allow"}, {call("b", "merge"), "review"}, {call("", "merge"), "review"}, {call("a", "deploy"), "allow"}, {call("b", "deploy"), "review"},
 		{call("", "deploy"), "review"}, {call("", "send"), "allow"}, {call("a", "send"), "review"}, {call("", "a/deploy"), "review"},
+		{call("b", "wild"), "allow"}, {call("", "wild"), "review"},
 	} {
 		if v := p.Judge(c.call, s); v.Ruling != c.want {
 			t.Errorf("%s: %s", c.call.Tool, v.Ruling)
@@ -630,6 +641,7 @@ func BenchmarkJudge(b *testing.B) {
 }
 
 // A model chooses the line: the worst that it can write must not stop the host.
+// The bound is loose, for slow machines: what it finds is a power too much.
 func TestWorstLines(t *testing.T) {
 	var many []string
 	for i := range 100 {
@@ -647,7 +659,7 @@ func TestWorstLines(t *testing.T) {
 	} {
 		start := time.Now()
 		p.Judge(outside(line), boxed())
-		if took := time.Since(start); took > 4*time.Second {
+		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("%s: %v", name, took)
 		} else {
 			t.Logf("%s: %v", name, took)

@@ -78,21 +78,15 @@ func (p *Policy) decide(m *matter) (caisson.Verdict, []finding) {
 		}
 	}
 	if top.ruling == caisson.ReviewIt {
-		again := slices.ContainsFunc(found, func(f finding) bool { return f.ruling == caisson.ReviewIt && f.again })
-		if grant := p.granted(m); grant != nil && !again {
+		again := slices.IndexFunc(found, func(f finding) bool { return f.ruling == caisson.ReviewIt && f.again })
+		switch grant := p.granted(m); {
+		case again >= 0: // it decides whether an old approval stands
+			top = found[again]
+		case grant != nil:
 			top = finding{layer: LayerGrant, rule: grant.ID, ruling: caisson.Allow, reason: "granted with review " + string(grant.Review)}
-		}
-		if again && !top.again {
-			top = firstAgain(found)
 		}
 	}
 	return p.verdict(top), found
-}
-
-// firstAgain returns the rule because of which an old approval may not stand.
-func firstAgain(found []finding) finding {
-	at := slices.IndexFunc(found, func(f finding) bool { return f.ruling == caisson.ReviewIt && f.again })
-	return found[at]
 }
 
 // userDefault is what follows the user's rules. A rule that matched for certain

@@ -15,6 +15,9 @@ type commandPattern struct {
 	program string // as written, for the slash
 	words   []shell.Glob
 	rest    bool
+	// last is what the base name of a program fits, and anywhere that a path of
+	// such a program fits: of words that are not known.
+	last, anywhere shell.Glob
 }
 
 var errPatternSyntax = errors.New("a pattern is plain words: quote ; | & < > ( ) $ ` and line breaks, or make two rules")
@@ -50,6 +53,11 @@ func parseCommandPattern(s string) (commandPattern, error) {
 	if strings.Contains(p.program, "*") && strings.Contains(p.program, "/") {
 		return p, errors.New("a program with a slash is written out, without *")
 	}
+	p.last = p.words[0]
+	if strings.Contains(p.program, "/") {
+		p.last = shell.Text(path.Base(p.program))
+	}
+	p.anywhere = shell.ParseGlob("*/").Join(p.last)
 	return p, nil
 }
 
@@ -161,14 +169,9 @@ func (p commandPattern) catches(c shell.Command) bool {
 
 func (p commandPattern) mayStart(w shell.Word) bool {
 	if w.Known && !w.Tilde {
-		base := path.Base(w.Text)
-		return p.words[0].Match(base) || strings.Contains(p.program, "/") && (w.Text == p.program || base == path.Base(p.program))
+		return p.last.Match(path.Base(w.Text))
 	}
-	last := p.words[0]
-	if strings.Contains(p.program, "/") {
-		last = shell.Text(path.Base(p.program))
-	}
-	return w.May(last) || w.May(shell.ParseGlob("*/").Join(last))
+	return w.May(p.last) || w.May(p.anywhere)
 }
 
 // mayFollow looks for the pattern's further words in those after the first. A

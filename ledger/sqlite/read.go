@@ -131,12 +131,16 @@ func (l *Ledger) Append(ctx context.Context, drive caisson.Drive, kind caisson.E
 	if reserved(kind) {
 		return caisson.Errorf(caisson.CodeUsage, "an event %s is written by the change that it tells of", kind)
 	}
+	canonical, err := canonicalBody(kind, body) // before others have to wait for it
+	if err != nil {
+		return err
+	}
 	return l.write(ctx, func(t *tx) error {
 		r, err := t.driven(drive)
 		if err != nil {
 			return err
 		}
-		return t.emit(r, kind, body)
+		return t.emitCanonical(r, kind, canonical)
 	})
 }
 

@@ -168,10 +168,22 @@ func digestBytes(d caisson.Digest) []byte {
 
 // emit appends an event to the chain of a run that was loaded in this transaction.
 func (t *tx) emit(r *runRow, kind caisson.EventKind, body any) error {
+	canonical, err := canonicalBody(kind, body)
+	if err != nil {
+		return err
+	}
+	return t.emitCanonical(r, kind, canonical)
+}
+
+func canonicalBody(kind caisson.EventKind, body any) ([]byte, error) {
 	canonical, err := caisson.CanonicalOf(body)
 	if err != nil {
-		return caisson.Errorf(caisson.CodeCallInvalid, "the body of %s cannot be recorded: %w", kind, err)
+		return nil, caisson.Errorf(caisson.CodeCallInvalid, "the body of %s cannot be recorded: %w", kind, err)
 	}
+	return canonical, nil
+}
+
+func (t *tx) emitCanonical(r *runRow, kind caisson.EventKind, canonical []byte) error {
 	seq := r.events + 1
 	sum, err := eventSum(r.id, seq, t.now, kind, canonical, r.head)
 	if err != nil {

@@ -94,11 +94,11 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout, u user) er
 		return cancelled(ctx)
 	}
 	err = b.group.start(func() error {
-		process, err := start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
+		child, err := start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
 		if err != nil {
 			return refusedStart(err)
 		}
-		b.process = process
+		b.process = child
 		go b.watch() // ends with the guest
 		return nil
 	})

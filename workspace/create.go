@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-run/caisson"
 )
 
@@ -272,7 +274,8 @@ func (c *creation) makeBranch(ctx context.Context) error {
 	err := c.w.updateRefs(ctx, c.repo, "caisson: workspace "+c.ws.Name,
 		refUpdate{branch, c.ws.Base, absent}, refUpdate{kept, c.ws.Base, absent})
 	if err != nil {
-		if statusOf(err) > 0 {
+		var exit *exitError
+		if errors.As(err, &exit) && strings.Contains(exit.complaint, "exists") {
 			e := caisson.Errorf(caisson.CodeBranchExists, "branch %s cannot be made beside the branches that exist", c.ws.Branch)
 			e.Err = err
 			return e
@@ -292,6 +295,9 @@ func (c *creation) checkOut(ctx context.Context) error {
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
 	inv.index, inv.tree, inv.dir = filepath.Join(c.ws.Binding.AdminDir, "index"), c.ws.Path, c.ws.Path
 	if _, err := c.git.run(ctx, inv); err != nil {
+		if full(c.ws.Path) { // git does not say why it could not write
+			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the tree of %s: %w", c.ws.Name, err)
+		}
 		return failed("check out the base", err)
 	}
 	// The root tells repositories apart where a path was used again. A long
@@ -302,4 +308,11 @@ func (c *creation) checkOut(ctx context.Context) error {
 		c.ws.Binding.RootCommit = root
 	}
 	return ctx.Err()
+}
+
+// full tells whether the file system that holds dir has less than 1 MiB left:
+// a write that did not succeed then needs no other reason.
+func full(dir string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(dir, &stat) == nil && stat.Bavail*uint64(stat.Bsize) < 1<<20 //nolint:gosec // a block size is positive
 }

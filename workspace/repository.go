@@ -224,9 +224,15 @@ func (r *repository) writeView() error {
 	if r.format != "sha1" {
 		version, objectFormat = "1", []setting{{key: "extensions.objectformat", value: r.format}}
 	}
-	writeSettings(&b, []setting{{key: "core.repositoryformatversion", value: version}, {key: "core.bare", value: "false"}, {key: "core.logallrefupdates", value: "true"}})
+	writeSettings(&b, []setting{{key: "core.repositoryformatversion", value: version}, {key: "core.bare", value: "false"}})
 	writeSettings(&b, objectFormat)
 	writeSettings(&b, slices.DeleteFunc(slices.Clone(r.settings), func(s setting) bool { return !forHost(s) }))
+	// A log is kept where the repository keeps logs; its directory is not made.
+	if info, err := os.Stat(filepath.Join(r.common, "logs")); err != nil || !info.IsDir() {
+		writeSettings(&b, []setting{{key: "core.logallrefupdates", value: "false"}})
+	} else if last(r.settings, "core.logallrefupdates") == "" {
+		writeSettings(&b, []setting{{key: "core.logallrefupdates", value: "true"}})
+	}
 	if err := writeFile(filepath.Join(r.view, "config"), b.Bytes(), 0o600); err != nil {
 		return err
 	}

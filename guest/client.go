@@ -113,7 +113,7 @@ func (c *Client) greet(ctx context.Context) error {
 		Files: orElse(limits.Files, 4096), Size: orElse(limits.Size, 16<<30),
 	})
 	if err == nil {
-		err = c.readHello(nonce)
+		err = tell(c.readHello(nonce))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -216,7 +216,7 @@ func (c *Client) dispatch() error {
 	for {
 		h, err := c.in.Next()
 		if err != nil {
-			return c.tell(err)
+			return tell(err)
 		}
 		c.mu.Lock()
 		s := c.streams[h.Stream]
@@ -226,7 +226,7 @@ func (c *Client) dispatch() error {
 		}
 		last, err := s.frame(h, c.in)
 		if err != nil {
-			return c.tell(err)
+			return tell(err)
 		}
 		if last {
 			c.mu.Lock()
@@ -237,10 +237,7 @@ func (c *Client) dispatch() error {
 }
 
 // tell makes a breach of what the frame reader objects to.
-func (c *Client) tell(err error) error {
-	if caisson.CodeOf(err) == caisson.CodeGuestProtocol || errors.Is(err, io.EOF) {
-		return err
-	}
+func tell(err error) error {
 	var tooLong wire.LengthError
 	if errors.As(err, &tooLong) {
 		return breach("%w", err)

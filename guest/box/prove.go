@@ -40,6 +40,11 @@ func tryOutside(p *plan.Plan, _ *plan.Report) plan.Test {
 			test.Broke = path + " of the host can be seen"
 		}
 	}
+	// A root that is stacked on ours is not seen at "/", but is above it.
+	var top, above unix.Stat_t
+	if unix.Stat("/", &top) != nil || unix.Stat("/..", &above) != nil || top.Dev != above.Dev || top.Ino != above.Ino {
+		test.Broke = "the host's root is still there"
+	}
 	return test
 }
 
@@ -52,6 +57,12 @@ func tryWrite(p *plan.Plan, _ *plan.Report) plan.Test {
 		}
 	}
 	for _, dir := range append(dirs, p.System...) {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); errors.Is(err, unix.ENOENT) {
+			continue
+		} else if err != nil || st.Flags&unix.ST_RDONLY == 0 {
+			test.Broke = dir + " is not mounted read-only"
+		}
 		name := filepath.Join(dir, ".caisson-self-test")
 		fd, err := unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err == nil {

@@ -10,7 +10,9 @@
 // the host but cgroups, which Close and Sweep remove.
 //
 // What it does not promise: that the kernel has no faults, and limits that this
-// host does not let its user set. Each is reported for what it is.
+// host does not let its user set; each is reported for what it is. A socket of a
+// host's server that lies in the workspace is a file that was given, and can be
+// connected to.
 package namespace
 
 import (

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -50,10 +51,22 @@ func isolation(r plan.Report, g *group, u user) caisson.Isolation {
 			row.Fix = "Put workspace, sandboxes and home on a file system that supports idmapped mounts (ext4, xfs, btrfs), or run caisson as an unprivileged user."
 		case control == caisson.ControlFiles && r.Landlock == 0:
 			row.Why = "this kernel has no Landlock; the mount namespace stands alone"
+		case control == caisson.ControlFiles && keepsGroups():
+			row.Why = "what the caller's other groups may read of what is shown, programs inside may read too"
 		}
 		report.Controls = append(report.Controls, row)
 	}
 	return report
+}
+
+// keepsGroups tells whether the caller has groups that cannot be dropped: an
+// ordinary user may not drop any.
+func keepsGroups() bool {
+	if mayDropGroups() && os.Geteuid() == 0 {
+		return false
+	}
+	groups, err := os.Getgroups()
+	return err != nil || slices.ContainsFunc(groups, func(g int) bool { return g != os.Getegid() })
 }
 
 func limitRow(control caisson.Control, g *group, u user) caisson.Enforcement {

@@ -51,10 +51,14 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if b.group.enforced[caisson.ControlCPU] == "" {
 		l.plan.CPUs = spec.Limits.CPUs
 	}
-	if err := b.begin(ctx, program, l, u); err != nil {
+	err = b.begin(ctx, program, l, u)
+	if b.process == nil {
 		return nil, errors.Join(err, b.abandon())
 	}
-	if err := b.prove(ctx, l, u, spec); err != nil {
+	if err == nil {
+		err = b.prove(ctx, l, u, spec)
+	}
+	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
@@ -90,14 +94,17 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout, u user) er
 		return cancelled(ctx)
 	}
 	err = b.group.start(func() error {
-		var err error
-		b.process, err = start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
-		return err
+		child, err := start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
+		if err != nil {
+			return refusedStart(err)
+		}
+		b.process = child
+		go b.watch() // ends with the guest
+		return nil
 	})
-	if b.process == nil {
-		return refusedStart(err)
+	if err != nil && caisson.CodeOf(err) == caisson.CodeInternal {
+		return b.lost("limit the guest", err)
 	}
-	go b.watch() // ends with the guest
 	return err
 }
 

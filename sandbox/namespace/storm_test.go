@@ -59,10 +59,10 @@ func TestCase_S04(t *testing.T) {
 		t.Fatal(err)
 	}
 	opened := 0
-	for range 20 {
+	for i := range 20 {
 		var ids []caisson.SandboxID
 		var guests []caisson.ProcessIdentity
-		for _, line := range killedStorm(t, ws, time.Duration(rand.IntN(120))*time.Millisecond) {
+		for _, line := range killedStorm(t, ws, i%5, time.Duration(rand.IntN(40))*time.Millisecond) {
 			var id caisson.SandboxID
 			guest := caisson.ProcessIdentity{}
 			if n, _ := fmt.Sscanf(line, "open %s", &id); n == 1 {
@@ -116,8 +116,9 @@ func gone(t *testing.T, guest caisson.ProcessIdentity) {
 	}
 }
 
-// killedStorm returns what a host said that was killed after a time.
-func killedStorm(t *testing.T, ws string, after time.Duration) []string {
+// killedStorm returns what a host said that was killed some time after it had
+// said a number of lines and one more.
+func killedStorm(t *testing.T, ws string, n int, after time.Duration) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), stormEnv+"="+ws)
@@ -130,19 +131,16 @@ func killedStorm(t *testing.T, ws string, after time.Duration) []string {
 	}
 	var lines []string
 	in := bufio.NewReader(out)
-	first, err := in.ReadString('\n') // the clock starts with the first open
-	if err != nil {
-		t.Fatalf("the host did nothing: %v", err)
-	}
-	lines = append(lines, strings.TrimSpace(first))
-	timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil { // a guest holds nothing of its host's: the pipe ends with the host
 			break
 		}
 		lines = append(lines, strings.TrimSpace(line))
+		if len(lines) == n+1 {
+			timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+			defer timer.Stop()
+		}
 	}
 	_ = cmd.Wait() // it was killed
 	return lines

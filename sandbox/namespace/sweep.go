@@ -50,42 +50,14 @@ func (e *Engine) Sweep(ctx context.Context, record caisson.SandboxRecord) error 
 
 // endGuest ends a guest whose own end is the end of all in its box.
 func endGuest(ctx context.Context, guest caisson.ProcessIdentity) error {
-	switch process.Alive(guest) {
-	case caisson.Dead:
-		return nil
-	case caisson.LivenessUnknown:
-		return caisson.Errorf(caisson.CodeOrphanAlive, "whether process %d, the first of a sandbox, has ended cannot be told from here", guest.PID).
-			WithHint("Run caisson where the sandbox was opened.")
+	ctx, cancel := context.WithTimeout(ctx, endBound)
+	defer cancel()
+	guest.Cgroup = "" // a path in a record is not trusted: cgroups are found by the sandbox's name
+	err := process.EndTree(ctx, guest)
+	if caisson.CodeOf(err) == caisson.CodeHolderUnknown {
+		return caisson.Errorf(caisson.CodeOrphanAlive, "%w", err).WithHint("Run caisson where the sandbox was opened.")
 	}
-	fd, err := unix.PidfdOpen(guest.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d of an earlier life cannot be addressed: %w", guest.PID, err)
-	}
-	defer unix.Close(fd)
-	// The descriptor is of whatever has the number now; that is proved after.
-	if process.Alive(guest) == caisson.Dead {
-		return nil
-	}
-	return killAndWait(ctx, fd, guest.PID)
-}
-
-func killAndWait(ctx context.Context, pidfd, pid int) error {
-	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d of an earlier life could not be ended: %w", pid, err)
-	}
-	end := time.Now().Add(endBound)
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 50)
-		if n > 0 {
-			return nil
-		}
-		if err != nil && !errors.Is(err, unix.EINTR) || ctx.Err() != nil || time.Now().After(end) {
-			return caisson.Errorf(caisson.CodeOrphanAlive, "process %d of an earlier life was killed and does not end", pid)
-		}
-	}
+	return err
 }
 
 // findGroups returns the cgroups of a name, wherever an earlier process of ours

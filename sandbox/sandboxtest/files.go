@@ -158,6 +158,13 @@ func hostPathsAreReadOnly(t *testing.T, h Harness) {
 	for _, dir := range []string{"/", "/usr", "/usr/bin", "/etc", "/proc", "/proc/sys", "/dev", "/run", "/var", "/sys"} {
 		o.fails("touch " + dir + "/caisson-suite 2>&1")
 	}
+	if got := o.python(`import os
+print([p for p in ("/", "/usr", "/etc", "/proc/sys") if not os.statvfs(p).f_flag & os.ST_RDONLY])`); got != "[]" {
+		t.Errorf("not mounted read-only: %s", got)
+	}
+	if got := o.sh("ls -di / /.. | awk '{print $1}' | sort -u | wc -l"); got != "1" {
+		t.Error("there is something above the root")
+	}
 	o.fails("echo x > /etc/passwd")
 	o.fails("mv /usr/bin/env /usr/bin/env2")
 	outside := tempDir(t)

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -89,5 +90,30 @@ func reportIsWhole(t *testing.T, h Harness) {
 	record := o.Record()
 	if record.ID != o.ID() || record.Guest == nil || record.Guest.PID == 0 || record.Guest.Start == 0 || record.State != caisson.SandboxRunning {
 		t.Errorf("record %+v", record)
+	}
+}
+
+// What is not enforced here is refused to whoever requires it, with the fix.
+func requirementsAreKept(t *testing.T, h Harness) {
+	e := h.Engine(t)
+	isolation, err := e.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, control := range caisson.Controls() {
+		spec := caisson.SandboxSpec{ID: caisson.NewSandboxID(), Require: []caisson.Control{control}}
+		sb, err := e.Open(t.Context(), spec)
+		if err == nil {
+			if closeErr := sb.Close(); closeErr != nil {
+				t.Error(closeErr)
+			}
+		}
+		if row := isolation.Row(control); row.Enforced != (err == nil) {
+			t.Errorf("%s: enforced %v, and open says %v", control, row.Enforced, err)
+		}
+		var refused *caisson.Error
+		if err != nil && (!errors.As(err, &refused) || refused.Code != caisson.CodeIsolationUnavailable || refused.Hint == "") {
+			t.Errorf("%s: %v; want isolation-unavailable with a hint", control, err)
+		}
 	}
 }

@@ -65,6 +65,7 @@ func Run(t *testing.T, h Harness) {
 		{"Close", closeEndsAll},
 		{"Home", homeIsKept},
 		{"Report", reportIsWhole},
+		{"Require", requirementsAreKept},
 		{"Development", developmentWorks},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, h) })

@@ -282,7 +282,7 @@ func TestHostileServer(t *testing.T) {
 
 // sayingBox answers every command with the same bytes.
 type sayingBox struct {
-	*bwrapBox
+	*box
 	said string
 }
 
@@ -292,7 +292,7 @@ func (b sayingBox) Hold(ctx context.Context, cmd caisson.Command) (caisson.Proce
 		return nil, err
 	}
 	cmd.Argv, cmd.Line = []string{"/bin/cat", said}, ""
-	return b.bwrapBox.Hold(ctx, cmd)
+	return b.box.Hold(ctx, cmd)
 }
 
 func (wd *world) diff(ws caisson.Workspace, box workspace.Box, opts workspace.DiffOptions) string {

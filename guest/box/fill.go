@@ -15,10 +15,6 @@ import (
 // is quicker then.
 const copyLimit = 16 << 10
 
-// proofFile is readable by its mode and granted by no Landlock rule: reading it
-// shows whether Landlock enforces anything.
-const proofFile = "/.proof"
-
 // makeSystem shows the directories with programs and libraries.
 func (r *root) makeSystem() error {
 	for _, path := range r.plan.System {
@@ -44,7 +40,7 @@ func (r *root) makeSystem() error {
 			return err
 		}
 	}
-	return put(inside(proofFile), []byte("x"))
+	return put(inside(r.plan.Proof), []byte("x"))
 }
 
 func copyLink(path string) error {

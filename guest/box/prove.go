@@ -63,12 +63,12 @@ func tryWrite(p *plan.Plan, _ *plan.Report) plan.Test {
 	return test
 }
 
-func tryLandlock(_ *plan.Plan, report *plan.Report) plan.Test {
+func tryLandlock(p *plan.Plan, report *plan.Report) plan.Test {
 	if report.Landlock == 0 {
 		return plan.Test{}
 	}
 	test := plan.Test{Control: "files", Tried: "read what Landlock does not grant"}
-	if canRead(proofFile) {
+	if canRead(p.Proof) {
 		test.Broke = "Landlock was accepted and enforces nothing"
 	}
 	return test

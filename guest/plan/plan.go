@@ -46,6 +46,9 @@ type Plan struct {
 	Pids int64 `json:"pids"`
 	// CPUs binds the box to that many processors, or 0.
 	CPUs int64 `json:"cpus"`
+	// Proof is the path of a file on the box's root that anybody may read and
+	// that is granted to nobody: reading it shows whether Landlock enforces anything.
+	Proof string `json:"proof"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
 }

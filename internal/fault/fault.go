@@ -80,12 +80,16 @@ func Point(name string) error {
 	if points == nil {
 		return nil
 	}
-	for _, a := range *points {
+	var due *armed
+	for _, a := range *points { // all of them count the pass
 		if a.point == name && a.after.Add(-1) == 0 {
-			return act(a)
+			due = a
 		}
 	}
-	return nil
+	if due == nil {
+		return nil
+	}
+	return act(due)
 }
 
 // Arm makes the nth (from 1) pass of a point act. The function it returns

@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(stormEnv) != "" {
 		os.Exit(storm())
 	}
+	if os.Getenv(hostEnv) != "" {
+		os.Exit(probeHost())
+	}
 	os.Exit(runTests(m))
 }
 
@@ -121,5 +124,5 @@ func unprivilegedRun() string {
 	if only := os.Getenv("CAISSON_TEST_UNPRIVILEGED_RUN"); only != "" {
 		return only
 	}
-	return "^(TestSuite|TestCase_.*|TestProbe|TestSweep.*)$"
+	return "^(TestSuite|TestCase_.*|TestProbe|TestSweep|TestNested)$"
 }

@@ -77,11 +77,18 @@ func (u user) attributes() *syscall.SysProcAttr {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: u.insideGroup, HostID: u.outsideGroup, Size: 1}},
 	}
 	if os.Geteuid() == 0 {
-		// Root's supplementary groups would go on to count inside.
-		attr.GidMappingsEnableSetgroups = true
-		attr.Credential = &syscall.Credential{Uid: uint32(u.inside), Gid: uint32(u.insideGroup)}
+		// Root's supplementary groups would go on to count inside; root of a user
+		// namespace may be kept from dropping them, and then they are its user's.
+		drop := mayDropGroups()
+		attr.GidMappingsEnableSetgroups = drop
+		attr.Credential = &syscall.Credential{Uid: uint32(u.inside), Gid: uint32(u.insideGroup), NoSetGroups: !drop}
 	}
 	return attr
+}
+
+func mayDropGroups() bool {
+	raw, err := os.ReadFile("/proc/self/setgroups")
+	return err == nil && strings.TrimSpace(string(raw)) == "allow"
 }
 
 // lend opens a copy of the mounts at path whose files, where they belong to

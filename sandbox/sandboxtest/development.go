@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson"
 )
@@ -96,9 +97,8 @@ func developmentWorks(t *testing.T, h Harness) {
 		if testing.Short() {
 			t.Skip("builds the standard library: not with -short")
 		}
-		o.t = t
-		// A program of the standard library, from nothing.
-		if got := o.sh("export GOFLAGS=-mod=mod CGO_ENABLED=0; go build -o m . && ./m && go test . >/dev/null && go vet ."); got != "hello" {
+		o.t, o.patience = t, 4*time.Minute // all that it uses of the standard library is built
+		if got := o.sh("export GOFLAGS=-mod=mod CGO_ENABLED=0; go build -o m . && ./m && go test -vet=off . >/dev/null"); got != "hello" {
 			t.Errorf("got %q", got)
 		}
 	})

@@ -74,8 +74,9 @@ func Run(t *testing.T, h Harness) {
 // opened is an open sandbox in a test.
 type opened struct {
 	caisson.Sandbox
-	t  testing.TB
-	ws string
+	t        testing.TB
+	ws       string
+	patience time.Duration
 }
 
 // open opens a sandbox with a workspace of its own, changed by with.
@@ -102,7 +103,7 @@ func open(t testing.TB, h Harness, with ...func(*caisson.SandboxSpec)) *opened {
 			}
 		}
 	})
-	return &opened{sb, t, spec.Workspace}
+	return &opened{sb, t, spec.Workspace, patience}
 }
 
 // tempDir returns a directory whose path has no links.
@@ -132,7 +133,7 @@ func (o *opened) do(cmd caisson.Command) result {
 	if cmd.Stderr == nil {
 		cmd.Stderr = &errs
 	}
-	ctx, cancel := context.WithTimeout(o.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(o.t.Context(), o.patience)
 	defer cancel()
 	start := time.Now()
 	p, err := o.Hold(ctx, cmd)

@@ -208,7 +208,7 @@ func TestCreateAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	wd.must(errors.Join(errs...))
-	boxes := make([]*bwrapBox, n)
+	boxes := make([]*box, n)
 	for i, ws := range made {
 		boxes[i] = newBox(t, ws)
 		inside(t, boxes[i], fmt.Sprintf("echo %d >n%d; git add -A; git commit -qm inside", i, i))

@@ -93,10 +93,12 @@ func (w *Workspaces) receive(ctx context.Context, repo *repository, ws caisson.W
 	switch {
 	case err == nil:
 		return nil
-	case lost != nil:
-		return lost
+	case errors.Is(ctx.Err(), context.Canceled):
+		return caisson.Errorf(caisson.CodeCancelled, "receiving the commits of %s was cancelled: %w", ws.Name, context.Cause(ctx))
 	case ctx.Err() != nil:
 		return caisson.Errorf(caisson.CodeDeadline, "the commits of %s did not come in time", ws.Name)
+	case lost != nil:
+		return lost
 	}
 	if said := printable(complaint.String()); said != "" {
 		return fmt.Errorf("%w (git inside: %s)", err, said)

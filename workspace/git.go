@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
 )
 
 const (
@@ -99,7 +100,7 @@ func statusOf(err error) int {
 }
 
 // command is the one place where a git command is built.
-func (p *program) command(ctx context.Context, inv invocation) *exec.Cmd {
+func (p *program) command(inv invocation) process.Command {
 	args := []string{"--no-pager", "--literal-pathspecs", "--no-replace-objects"}
 	for _, c := range overrides {
 		args = append(args, "-c", c)
@@ -107,8 +108,6 @@ func (p *program) command(ctx context.Context, inv invocation) *exec.Cmd {
 	for _, c := range inv.config {
 		args = append(args, "-c", c)
 	}
-	cmd := exec.CommandContext(ctx, p.path, append(args, inv.args...)...)
-	cmd.Dir = orElse(inv.dir, p.empty)
 	env := append([]string{}, p.env...)
 	env = append(env,
 		"LC_ALL=C",
@@ -125,12 +124,10 @@ func (p *program) command(ctx context.Context, inv invocation) *exec.Cmd {
 	if inv.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+inv.index)
 	}
-	cmd.Env = append(env, inv.env...)
-	cmd.Stdin = inv.stdin
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
-	return cmd
+	return process.Command{
+		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
+		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Grace: time.Second,
+	}
 }
 
 // run runs a command to its end and returns its output.
@@ -141,29 +138,20 @@ func (p *program) run(ctx context.Context, inv invocation) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	cmd := p.command(ctx, inv)
-	out := &limitedBuffer{limit: maxOutput}
-	cmd.Stdout = out
+	cmd := p.command(inv)
+	out, complaint := &limitedBuffer{limit: maxOutput}, &tailBuffer{limit: maxComplaint}
+	cmd.Stdout, cmd.Stderr = out, complaint
 	if inv.stdout != nil {
 		cmd.Stdout = inv.stdout
 	}
-	complaint := &tailBuffer{limit: maxComplaint}
-	cmd.Stderr = complaint
-	err := cmd.Run()
-	switch {
-	case ctx.Err() != nil && err != nil:
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return nil, caisson.Errorf(caisson.CodeDeadline, "git %s did not end in time", inv.args[0])
-		}
-		return nil, caisson.Errorf(caisson.CodeCancelled, "git %s was cancelled: %w", inv.args[0], context.Cause(ctx))
-	case err == nil:
-		return out.Bytes(), nil
-	}
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	status, err := cmd.Run(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("run git %s: %w", inv.args[0], err)
 	}
-	return out.Bytes(), &exitError{inv.args, exit.ExitCode(), printable(complaint.String())}
+	if status.Code != 0 {
+		return out.Bytes(), &exitError{inv.args, status.Code, printable(complaint.String())}
+	}
+	return out.Bytes(), nil
 }
 
 // line runs a command that prints one line, or one path that may hold newlines.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/workspace"
@@ -280,9 +281,51 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
+// A box that takes the request and never answers holds nobody who has left.
+func TestImportIsCancelled(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r1"})
+	box := newBox(t, ws)
+	inside(t, box, "git commit -q --allow-empty -m x")
+	ctx, cancel := context.WithCancel(t.Context())
+	held := holdingBox{box, make(chan struct{})}
+	go func() {
+		<-held.released
+		cancel()
+	}()
+	_, err := wd.w.Import(ctx, ws, held, workspace.ImportOptions{})
+	wantCode(t, err, caisson.CodeCancelled)
+	if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// holdingBox runs a program that says nothing in place of every other, and
+// tells when it does.
+type holdingBox struct {
+	*box
+	released chan struct{}
+}
+
+func (b holdingBox) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
+	cmd.Argv, cmd.Line, cmd.Grace = []string{"/bin/sleep", "1000"}, "", 100*time.Millisecond
+	p, err := b.box.Hold(ctx, cmd)
+	return tellingProcess{p, b.released}, err
+}
+
+type tellingProcess struct {
+	caisson.Process
+	released chan struct{}
+}
+
+func (p tellingProcess) Release() error {
+	defer close(p.released)
+	return p.Process.Release()
+}
+
 // sayingBox answers every command with the same bytes.
 type sayingBox struct {
-	*bwrapBox
+	*box
 	said string
 }
 
@@ -292,7 +335,7 @@ func (b sayingBox) Hold(ctx context.Context, cmd caisson.Command) (caisson.Proce
 		return nil, err
 	}
 	cmd.Argv, cmd.Line = []string{"/bin/cat", said}, ""
-	return b.bwrapBox.Hold(ctx, cmd)
+	return b.box.Hold(ctx, cmd)
 }
 
 func (wd *world) diff(ws caisson.Workspace, box workspace.Box, opts workspace.DiffOptions) string {

@@ -112,11 +112,11 @@ func (w *Workspaces) importBranch(ctx context.Context, repo *repository, ws cais
 			WithHint("Remove it from the commit (`git rm --cached`), or add its files instead. Until then the commits are kept at %s.", kept).With("path", printable(path))
 	}
 	for range 5 {
-		old, err := w.branchTip(ctx, repo, ws.Branch)
+		old, forward, err := w.tipBelow(ctx, repo, ws.Branch, commit)
 		if err != nil {
 			return Imported{}, failed("look at branch "+ws.Branch, err)
 		}
-		result, err := w.moveBranch(ctx, repo, ws, seen, old, commit, opts)
+		result, err := w.moveBranch(ctx, repo, ws, seen, refUpdate{to: commit, old: old}, forward, opts)
 		if statusOf(err) > 0 { // moved between the look and the write: look again
 			if again, lookErr := w.branchTip(ctx, repo, ws.Branch); lookErr == nil && again != old {
 				continue
@@ -130,9 +130,26 @@ func (w *Workspaces) importBranch(ctx context.Context, repo *repository, ws cais
 	return Imported{}, caisson.Errorf(caisson.CodeImportHeld, "branch %s is being moved all the time", ws.Branch)
 }
 
-// moveBranch decides and does one move; the error of the compare-and-set is
-// returned as it is.
-func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisson.Workspace, seen *state, old, commit string, opts ImportOptions) (Imported, error) {
+// tipBelow returns the branch's tip ("" where there is no branch), and whether
+// commit descends from it; where it does, git is asked once.
+func (w *Workspaces) tipBelow(ctx context.Context, repo *repository, branch, commit string) (tip string, forward bool, err error) {
+	tip, err = w.git.line(ctx, repo.in("for-each-ref", "--merged="+commit, "--format=%(objectname)", "refs/heads/"+branch))
+	if err != nil || isObjectID(tip) {
+		return tip, err == nil, err
+	}
+	tip, err = w.branchTip(ctx, repo, branch)
+	if err != nil || tip == "" {
+		return "", false, err
+	}
+	forward, err = w.descends(ctx, repo, commit, tip)
+	return tip, forward, err
+}
+
+// moveBranch does one move of the branch from old to what it is inside, or
+// keeps the commits beside it; the error of the compare-and-set is returned as
+// it is.
+func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisson.Workspace, seen *state, move refUpdate, forward bool, opts ImportOptions) (Imported, error) {
+	old, commit := move.old, move.to
 	result := Imported{Old: old, New: commit}
 	if old == commit {
 		seen.Tip = commit
@@ -140,10 +157,6 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 	}
 	if old == "" {
 		return w.diverge(ctx, repo, ws, seen, old, commit, "the branch was deleted outside")
-	}
-	forward, err := w.descends(ctx, repo, commit, old)
-	if err != nil {
-		return result, err
 	}
 	updates := []refUpdate{{"refs/heads/" + ws.Branch, commit, old}, {pin(ws.ID, "tip"), commit, ""}}
 	switch {

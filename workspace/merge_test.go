@@ -13,7 +13,7 @@ import (
 )
 
 // working returns a workspace with two imported commits.
-func working(t *testing.T) (*world, caisson.Workspace, *bwrapBox) {
+func working(t *testing.T) (*world, caisson.Workspace, *box) {
 	t.Helper()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1"})
@@ -225,7 +225,7 @@ func TestImportKeepsStaging(t *testing.T) {
 func BenchmarkImport(b *testing.B) {
 	wd := newWorld(b)
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
-	box := &bwrapBox{ws: ws}
+	box := newBox(b, ws)
 	for b.Loop() {
 		b.StopTimer()
 		inside(b, box, "date +%N >>a.txt; git commit -qam inside")

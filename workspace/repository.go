@@ -14,9 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 )
 
 // place is where in which repository a directory is.
@@ -254,7 +253,7 @@ func (r *repository) in(args ...string) invocation {
 
 // writeFile replaces a file atomically.
 func writeFile(path string, data []byte, mode fs.FileMode) error {
-	return renameio.WriteFile(path, data, mode, renameio.WithExistingPermissions())
+	return atomicfile.Write(path, data, mode)
 }
 
 // readInside reads a regular file of at most limit bytes below dir. A link

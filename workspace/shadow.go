@@ -11,11 +11,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/gofrs/flock"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
 )
 
 const (
@@ -289,8 +287,8 @@ func (w *Workspaces) writeState(ws caisson.Workspace, s state) error {
 
 // lock keeps two processes from importing one workspace at once.
 func (w *Workspaces) lock(ctx context.Context, ws caisson.Workspace) (func(), error) {
-	held := flock.New(filepath.Join(w.private(ws.ID), "lock"))
-	if _, err := held.TryLockContext(ctx, 5*time.Millisecond); err != nil {
+	held, err := lockfile.Acquire(ctx, filepath.Join(w.private(ws.ID), "lock"), nil)
+	if err != nil {
 		return nil, failed("wait for another import of "+ws.Name, err)
 	}
 	return func() { _ = held.Close() }, nil

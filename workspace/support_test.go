@@ -6,62 +6,25 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/ledger/sqlite"
 	"github.com/caisson-run/caisson/workspace"
 )
 
-// store keeps workspaces in memory, with the ledger's rule on names.
+// store is a ledger whose writes can be made to fail.
 type store struct {
-	mu  sync.Mutex
-	all []caisson.Workspace
-	err error // returned by writes
+	caisson.Ledger
+	err error
 }
 
-func (s *store) PutWorkspace(_ context.Context, w caisson.Workspace) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *store) PutWorkspace(ctx context.Context, w caisson.Workspace) error {
 	if s.err != nil {
 		return s.err
 	}
-	for i, have := range s.all {
-		if have.ID == w.ID {
-			s.all[i] = w
-			return nil
-		}
-		if have.Name == w.Name && have.Binding.CommonDir == w.Binding.CommonDir && !have.Removed {
-			return caisson.Errorf(caisson.CodeAlreadyExists, "workspace %s exists", w.Name)
-		}
-	}
-	s.all = append(s.all, w)
-	return nil
-}
-
-func (s *store) Workspace(_ context.Context, id caisson.WorkspaceID) (caisson.Workspace, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.all {
-		if w.ID == id {
-			return w, nil
-		}
-	}
-	return caisson.Workspace{}, caisson.Errorf(caisson.CodeNotFound, "no workspace %s", id)
-}
-
-func (s *store) Workspaces(_ context.Context, f caisson.WorkspaceFilter) ([]caisson.Workspace, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var found []caisson.Workspace
-	for _, w := range slices.Backward(s.all) {
-		if (f.CommonDir == "" || f.CommonDir == w.Binding.CommonDir) && (f.Removed || !w.Removed) {
-			found = append(found, w)
-		}
-	}
-	return found, nil
+	return s.Ledger.PutWorkspace(ctx, w)
 }
 
 // world is a person with a home, a repository and a state directory.
@@ -80,13 +43,23 @@ func newWorld(t testing.TB) *world {
 		t.Skip("needs git")
 	}
 	dir := t.TempDir()
-	wd := &world{t: t, home: filepath.Join(dir, "home"), repo: filepath.Join(dir, "my project"), state: filepath.Join(dir, "state"), store: &store{}}
+	wd := &world{t: t, home: filepath.Join(dir, "home"), repo: filepath.Join(dir, "my project"), state: filepath.Join(dir, "state")}
 	for _, d := range []string{wd.home, wd.repo} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wd.write(filepath.Join(wd.home, ".gitconfig"), "[user]\n\tname = Ada Person\n\temail = ada@example.com\n[init]\n\tdefaultBranch = main\n")
+	ledger, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(wd.state, "ledger.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ledger.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	wd.store = &store{Ledger: ledger}
 	wd.w = wd.open()
 	wd.git("init", "-q")
 	wd.write(filepath.Join(wd.repo, "a.txt"), "one\n")
@@ -152,7 +125,7 @@ func (wd *world) create(spec workspace.CreateSpec) caisson.Workspace {
 }
 
 // inside runs a shell line in the box as an agent would.
-func inside(t testing.TB, box *bwrapBox, line string) string {
+func inside(t testing.TB, box *box, line string) string {
 	t.Helper()
 	out, code := tryInside(t, box, line)
 	if code != 0 {
@@ -161,7 +134,7 @@ func inside(t testing.TB, box *bwrapBox, line string) string {
 	return out
 }
 
-func tryInside(t testing.TB, box *bwrapBox, line string) (string, int) {
+func tryInside(t testing.TB, box *box, line string) (string, int) {
 	t.Helper()
 	var out bytes.Buffer
 	p, err := box.Hold(t.Context(), caisson.Command{Line: line, Stdout: &out, Stderr: &out})

@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
@@ -168,6 +170,7 @@ type world struct {
 	drive   caisson.Drive
 	tools   map[string]caisson.Tool
 	options airlock.Options
+	later   atomic.Int64 // how far the ledger's clock is ahead
 
 	mu      sync.Mutex
 	notices []airlock.Notice
@@ -178,7 +181,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), run: caisson.NewRunID(), seen: make(chan struct{})}
 	w.tools = tools(w.effectsPath())
-	w.ledger = openLedger(t, w.dir)
+	w.ledger = openLedger(t, w.dir, func() time.Time { return time.Now().Add(time.Duration(w.later.Load())) })
 	ctx := t.Context()
 	if _, err := w.ledger.CreateRun(ctx, w.run, caisson.RunSpec{Prompt: "test", Root: w.run, Engine: "none", Preset: "sandboxed", OnUnknown: "ask"}); err != nil {
 		t.Fatal(err)
@@ -191,9 +194,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func openLedger(t *testing.T, dir string) *sqlite.Ledger {
+func openLedger(t *testing.T, dir string, now func() time.Time) *sqlite.Ledger {
 	t.Helper()
-	l, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(dir, "ledger.db")})
+	l, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(dir, "ledger.db"), Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -291,3 +291,23 @@ func TestTimePasses(t *testing.T) {
 		})
 	}
 }
+
+// A replacement is judged by the schema that the person was shown, also where
+// the tool's own has become wider since.
+func TestModifyBySchemaOfReview(t *testing.T) {
+	w := newWorld(t)
+	gated := w.tools["gated"].(previewer)
+	gated.spec.Schema = json.RawMessage(`{"type":"object","properties":{"text":{"enum":["a","b"]}},"required":["text"]}`)
+	r := w.request(1, "gated", "a")
+	s := w.settle(r)
+	w.decide(s.Waiting[0], caisson.Decision{Kind: caisson.Modify, Input: json.RawMessage(`{"text":"c"}`)})
+	gated.spec.Schema = nil
+	w.options.Judge = rules()
+	if s = w.settle(r); states(s) != "refused" || len(w.done()) != 0 {
+		t.Errorf("states %s, effects %v", states(s), w.done())
+	}
+	review, err := w.ledger.Review(t.Context(), s.Records[0].Review)
+	if err != nil || airlock.ValidateModified(review, json.RawMessage(`{"text":"b"}`)) != nil || airlock.ValidateModified(review, json.RawMessage(`{"text":"c"}`)) == nil {
+		t.Errorf("%v: the check before deciding says something else", err)
+	}
+}

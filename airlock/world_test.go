@@ -142,6 +142,27 @@ func (p previewer) Preview(_ context.Context, call caisson.Call) (string, error)
 	return "+" + string(call.Input), nil
 }
 
+// parentTool makes two calls of its own.
+type parentTool struct {
+	*doer
+	door  *airlock.Door
+	inner map[string]caisson.Tool
+}
+
+func (p *parentTool) Hold(ctx context.Context, call caisson.Call, effect caisson.EffectID) (caisson.Executor, error) {
+	p.open = func(ctx context.Context, call caisson.Call) (caisson.Result, error) {
+		n, err := p.door.Nested(call.ID)
+		if err != nil {
+			return caisson.Result{}, err
+		}
+		s, err := n.Settle(ctx, []airlock.Request{
+			{Name: "write", Tool: p.inner["write"], Input: `{"text":"inner"}`}, {Name: "put", Tool: p.inner["put"], Input: `{"text":"inner"}`},
+		})
+		return caisson.Result{Text: "made two calls: " + states(s)}, err
+	}
+	return p.doer.Hold(ctx, call, effect)
+}
+
 // tools are the doers of the tests, by name.
 func tools(effects string) map[string]caisson.Tool {
 	make := func(name string, effect caisson.Effect, parallel bool) *doer {
@@ -153,8 +174,12 @@ func tools(effects string) map[string]caisson.Tool {
 	fail.open = func(context.Context, caisson.Call) (caisson.Result, error) {
 		return caisson.Result{Text: "no luck", Outcome: caisson.OutcomeFailed}, nil
 	}
+	inner := map[string]caisson.Tool{"write": make("write", caisson.EffectUnsafe, false), "put": make("put", caisson.EffectIdempotent, true)}
+	parent := make("parent", caisson.EffectRead, false)
+	parent.spec.CallsTools = true
 	return map[string]caisson.Tool{
-		"write": make("write", caisson.EffectUnsafe, false), "gated": previewer{make("gated", caisson.EffectUnsafe, false)},
+		"parent": &parentTool{doer: parent, inner: inner},
+		"write":  make("write", caisson.EffectUnsafe, false), "gated": previewer{make("gated", caisson.EffectUnsafe, false)},
 		"side": make("side", caisson.EffectUnsafe, true), "read": make("read", caisson.EffectRead, true),
 		"put": make("put", caisson.EffectIdempotent, false), "post": reconciler{make("post", caisson.EffectReconcilable, false)},
 		"denied": make("denied", caisson.EffectUnsafe, false), "ask": questioner{ask}, "fail": fail,
@@ -273,7 +298,16 @@ func (w *world) door() *airlock.Door {
 	if o.Observe == nil {
 		o.Observe = w.observe
 	}
-	return enter(airlock.New(o), w.drive)
+	return enterFor(airlock.New(o), w.drive, w.tools)
+}
+
+// enterFor gives the door to the tool that makes calls of its own.
+func enterFor(a *airlock.Airlock, drive caisson.Drive, tools map[string]caisson.Tool) *airlock.Door {
+	door := enter(a, drive)
+	if p, ok := tools["parent"].(*parentTool); ok {
+		p.door = door
+	}
+	return door
 }
 
 func enter(a *airlock.Airlock, drive caisson.Drive) *airlock.Door {

@@ -167,6 +167,45 @@ func TestChangeNeedsReading(t *testing.T) {
 	k.must("write", in{"path": "a.txt", "content": "again\n"})
 }
 
+// meddled is a boundary in which somebody changes a file just before it is written.
+type meddled struct {
+	caisson.Sandbox
+	change func()
+}
+
+type meddledFiles struct {
+	caisson.Files
+	change func()
+}
+
+func (m meddled) Files() caisson.Files { return meddledFiles{m.Sandbox.Files(), m.change} }
+
+func (m meddledFiles) Write(ctx context.Context, path string, data []byte, opts caisson.WriteOptions) (caisson.FileInfo, error) {
+	m.change()
+	return m.Files.Write(ctx, path, data, opts)
+}
+
+func TestChangeLosesNoRace(t *testing.T) {
+	k := newKit(t)
+	k.put("a.txt", "one\n")
+	k.must("read", in{"path": "a.txt"})
+	k.opts.Sandbox = meddled{k.opts.Sandbox, func() {
+		k.put("a.txt", "theirs\n")
+		k.put("new.txt", "theirs\n")
+	}}
+	k.restart(k.opts.Seen)
+	k.refused(caisson.CodeFileChanged, "edit", in{"path": "a.txt", "edits": edits("one", "1")})
+	if err := os.Remove(filepath.Join(k.workspace, "new.txt")); err != nil {
+		t.Fatal(err)
+	}
+	k.refused(caisson.CodeAlreadyExists, "write", in{"path": "new.txt", "content": "mine\n"})
+	for _, name := range []string{"a.txt", "new.txt"} {
+		if got := k.file(name); got != "theirs\n" {
+			t.Errorf("%s holds %q", name, got)
+		}
+	}
+}
+
 func TestEditIsAllOrNothing(t *testing.T) {
 	k := newKit(t)
 	k.put("a.txt", "one\ntwo\ntwo\n")

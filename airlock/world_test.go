@@ -165,24 +165,24 @@ func (p *parentTool) Hold(ctx context.Context, call caisson.Call, effect caisson
 
 // tools are the doers of the tests, by name.
 func tools(effects string) map[string]caisson.Tool {
-	make := func(name string, effect caisson.Effect, parallel bool) *doer {
+	doerOf := func(name string, effect caisson.Effect, parallel bool) *doer {
 		return &doer{spec: caisson.ToolSpec{Ref: caisson.ToolRef{Name: name}, Effect: effect, Parallel: parallel}, effects: effects}
 	}
-	ask := make("ask", caisson.EffectUnsafe, false)
+	ask := doerOf("ask", caisson.EffectUnsafe, false)
 	ask.spec.Reach = caisson.ReachLedger
-	fail := make("fail", caisson.EffectUnsafe, true)
+	fail := doerOf("fail", caisson.EffectUnsafe, true)
 	fail.open = func(context.Context, caisson.Call) (caisson.Result, error) {
 		return caisson.Result{Text: "no luck", Outcome: caisson.OutcomeFailed}, nil
 	}
-	inner := map[string]caisson.Tool{"write": make("write", caisson.EffectUnsafe, false), "put": make("put", caisson.EffectIdempotent, true)}
-	parent := make("parent", caisson.EffectRead, false)
+	inner := map[string]caisson.Tool{"write": doerOf("write", caisson.EffectUnsafe, false), "put": doerOf("put", caisson.EffectIdempotent, true)}
+	parent := doerOf("parent", caisson.EffectRead, false)
 	parent.spec.CallsTools = true
 	return map[string]caisson.Tool{
 		"parent": &parentTool{doer: parent, inner: inner},
-		"write":  make("write", caisson.EffectUnsafe, false), "gated": previewer{make("gated", caisson.EffectUnsafe, false)},
-		"side": make("side", caisson.EffectUnsafe, true), "read": make("read", caisson.EffectRead, true),
-		"put": make("put", caisson.EffectIdempotent, false), "post": reconciler{make("post", caisson.EffectReconcilable, false)},
-		"denied": make("denied", caisson.EffectUnsafe, false), "ask": questioner{ask}, "fail": fail,
+		"write":  doerOf("write", caisson.EffectUnsafe, false), "gated": previewer{doerOf("gated", caisson.EffectUnsafe, false)},
+		"side": doerOf("side", caisson.EffectUnsafe, true), "read": doerOf("read", caisson.EffectRead, true),
+		"put": doerOf("put", caisson.EffectIdempotent, false), "post": reconciler{doerOf("post", caisson.EffectReconcilable, false)},
+		"denied": doerOf("denied", caisson.EffectUnsafe, false), "ask": questioner{ask}, "fail": fail,
 	}
 }
 

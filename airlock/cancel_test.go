@@ -218,6 +218,9 @@ func TestNestedEndsWithParent(t *testing.T) {
 	if err != nil || states(s) != "done" {
 		t.Fatalf("%v, %s", err, states(s))
 	}
+	if ends := w.await(airlock.NoticeSettled, 2); ends[0].Record.Call.Parent != s.Records[0].Call.ID {
+		t.Errorf("%s has its outcome before the call that it made", ends[0].Record.Call.ID)
+	}
 	if g := <-inner; states(g.s) != "not-started" || causeIn(g.err) != caisson.CauseParent {
 		t.Errorf("inner %s, %v", states(g.s), g.err)
 	}

@@ -346,13 +346,13 @@ func TestCase_R14(t *testing.T) {
 		return caisson.Result{Text: "ok"}, nil
 	}
 	gated.doer.effects = "/dev/null"
-	r := w.request(1, "gated", strings.Repeat("0123456789abcdef", 1<<18)) // 4 MiB
+	r := w.request(1, "gated", strings.Repeat("0123456789abcdef", 1<<17)) // 2 MiB
 	s := w.settle(r)
 	if states(s) != "asked" {
 		t.Fatalf("states %s", states(s))
 	}
 	w.decide(s.Waiting[0], approve())
-	if s := w.settle(r); states(s) != "done" || got < 4<<20 {
+	if s := w.settle(r); states(s) != "done" || got < 2<<20 {
 		t.Errorf("states %s, input of %d bytes", states(s), got)
 	}
 }

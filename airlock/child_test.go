@@ -98,7 +98,7 @@ func (c child) do(ctx context.Context) (childResult, error) {
 		batch = append(batch, requestOf(c.Run, i+1, call.Tool, call.Text, all))
 	}
 	a := airlock.New(airlock.Options{Ledger: l, Judge: rules(c.Rules...), ParkAfter: -1, OnUnknown: c.OnUnknown})
-	s, err := enter(a, drive).Settle(ctx, batch)
+	s, err := enterFor(a, drive, all).Settle(ctx, batch)
 	result := childResult{States: states(s), Waiting: s.Waiting, Abort: s.Abort}
 	for _, r := range s.Records {
 		if r.Result != nil {

@@ -16,7 +16,7 @@ func TestRandomCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills many processes")
 	}
-	names := []string{"gated", "write", "read", "put", "post", "denied", "side", "ask", "fail", "missing"}
+	names := []string{"gated", "write", "read", "put", "post", "denied", "side", "ask", "fail", "missing", "parent"}
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
 		var calls []wanted

@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
@@ -140,22 +142,47 @@ func (p previewer) Preview(_ context.Context, call caisson.Call) (string, error)
 	return "+" + string(call.Input), nil
 }
 
+// parentTool makes two calls of its own.
+type parentTool struct {
+	*doer
+	door  *airlock.Door
+	inner map[string]caisson.Tool
+}
+
+func (p *parentTool) Hold(ctx context.Context, call caisson.Call, effect caisson.EffectID) (caisson.Executor, error) {
+	p.open = func(ctx context.Context, call caisson.Call) (caisson.Result, error) {
+		n, err := p.door.Nested(call.ID)
+		if err != nil {
+			return caisson.Result{}, err
+		}
+		s, err := n.Settle(ctx, []airlock.Request{
+			{Name: "write", Tool: p.inner["write"], Input: `{"text":"inner"}`}, {Name: "put", Tool: p.inner["put"], Input: `{"text":"inner"}`},
+		})
+		return caisson.Result{Text: "made two calls: " + states(s)}, err
+	}
+	return p.doer.Hold(ctx, call, effect)
+}
+
 // tools are the doers of the tests, by name.
 func tools(effects string) map[string]caisson.Tool {
-	make := func(name string, effect caisson.Effect, parallel bool) *doer {
+	doerOf := func(name string, effect caisson.Effect, parallel bool) *doer {
 		return &doer{spec: caisson.ToolSpec{Ref: caisson.ToolRef{Name: name}, Effect: effect, Parallel: parallel}, effects: effects}
 	}
-	ask := make("ask", caisson.EffectUnsafe, false)
+	ask := doerOf("ask", caisson.EffectUnsafe, false)
 	ask.spec.Reach = caisson.ReachLedger
-	fail := make("fail", caisson.EffectUnsafe, true)
+	fail := doerOf("fail", caisson.EffectUnsafe, true)
 	fail.open = func(context.Context, caisson.Call) (caisson.Result, error) {
 		return caisson.Result{Text: "no luck", Outcome: caisson.OutcomeFailed}, nil
 	}
+	inner := map[string]caisson.Tool{"write": doerOf("write", caisson.EffectUnsafe, false), "put": doerOf("put", caisson.EffectIdempotent, true)}
+	parent := doerOf("parent", caisson.EffectRead, false)
+	parent.spec.CallsTools = true
 	return map[string]caisson.Tool{
-		"write": make("write", caisson.EffectUnsafe, false), "gated": previewer{make("gated", caisson.EffectUnsafe, false)},
-		"side": make("side", caisson.EffectUnsafe, true), "read": make("read", caisson.EffectRead, true),
-		"put": make("put", caisson.EffectIdempotent, false), "post": reconciler{make("post", caisson.EffectReconcilable, false)},
-		"denied": make("denied", caisson.EffectUnsafe, false), "ask": questioner{ask}, "fail": fail,
+		"parent": &parentTool{doer: parent, inner: inner},
+		"write":  doerOf("write", caisson.EffectUnsafe, false), "gated": previewer{doerOf("gated", caisson.EffectUnsafe, false)},
+		"side": doerOf("side", caisson.EffectUnsafe, true), "read": doerOf("read", caisson.EffectRead, true),
+		"put": doerOf("put", caisson.EffectIdempotent, false), "post": reconciler{doerOf("post", caisson.EffectReconcilable, false)},
+		"denied": doerOf("denied", caisson.EffectUnsafe, false), "ask": questioner{ask}, "fail": fail,
 	}
 }
 
@@ -168,6 +195,7 @@ type world struct {
 	drive   caisson.Drive
 	tools   map[string]caisson.Tool
 	options airlock.Options
+	later   atomic.Int64 // how far the ledger's clock is ahead
 
 	mu      sync.Mutex
 	notices []airlock.Notice
@@ -178,7 +206,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), run: caisson.NewRunID(), seen: make(chan struct{})}
 	w.tools = tools(w.effectsPath())
-	w.ledger = openLedger(t, w.dir)
+	w.ledger = openLedger(t, w.dir, func() time.Time { return time.Now().Add(time.Duration(w.later.Load())) })
 	ctx := t.Context()
 	if _, err := w.ledger.CreateRun(ctx, w.run, caisson.RunSpec{Prompt: "test", Root: w.run, Engine: "none", Preset: "sandboxed", OnUnknown: "ask"}); err != nil {
 		t.Fatal(err)
@@ -191,9 +219,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func openLedger(t *testing.T, dir string) *sqlite.Ledger {
+func openLedger(t *testing.T, dir string, now func() time.Time) *sqlite.Ledger {
 	t.Helper()
-	l, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(dir, "ledger.db")})
+	l, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(dir, "ledger.db"), Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +298,16 @@ func (w *world) door() *airlock.Door {
 	if o.Observe == nil {
 		o.Observe = w.observe
 	}
-	return enter(airlock.New(o), w.drive)
+	return enterFor(airlock.New(o), w.drive, w.tools)
+}
+
+// enterFor gives the door to the tool that makes calls of its own.
+func enterFor(a *airlock.Airlock, drive caisson.Drive, tools map[string]caisson.Tool) *airlock.Door {
+	door := enter(a, drive)
+	if p, ok := tools["parent"].(*parentTool); ok {
+		p.door = door
+	}
+	return door
 }
 
 func enter(a *airlock.Airlock, drive caisson.Drive) *airlock.Door {

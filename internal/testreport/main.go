@@ -1,0 +1,140 @@
+// Command testreport reads `go test -json` on standard input and prints what a
+// person wants of it: failures with their output, a line a package, every skip
+// with its reason, and the totals. A skip that is not in the list of allowed
+// ones fails.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+func main() {
+	allowed := flag.String("skips", "", "file of allowed skips: \"package test reason\" a line, * for any test; empty allows all")
+	label := flag.String("as", "", "who the tests ran as, for the totals")
+	flag.Parse()
+	ok, err := report(os.Stdin, os.Stdout, *allowed, *label)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testreport:", err)
+	}
+	if err != nil || !ok {
+		os.Exit(1) //nolint:forbidigo // this is main
+	}
+}
+
+type event struct {
+	Action, Package, Test, Output, ImportPath string
+	Elapsed                                   float64
+}
+
+type results struct {
+	passed, failed int
+	skips          []skip
+	output         map[string][]string // of tests and packages that are not yet known to pass
+	broken         bool
+}
+
+type skip struct{ pkg, test, reason string }
+
+func report(in io.Reader, out io.Writer, allowedFile, label string) (bool, error) {
+	r := results{output: map[string][]string{}}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			fmt.Fprintln(out, lines.Text())
+			continue
+		}
+		r.add(out, e)
+	}
+	if err := lines.Err(); err != nil {
+		return false, err
+	}
+	allow, err := readAllowed(allowedFile)
+	if err != nil {
+		return false, err
+	}
+	ok := r.failed == 0 && !r.broken
+	for _, s := range r.skips {
+		mark := ""
+		if allow != nil && !allow(s) {
+			mark, ok = "  NOT ALLOWED", false
+		}
+		fmt.Fprintf(out, "skip  %s %s: %s%s\n", s.pkg, s.test, s.reason, mark)
+	}
+	if label != "" {
+		fmt.Fprintf(out, "as %s:\n", label)
+	}
+	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
+	return ok, nil
+}
+
+func (r *results) add(out io.Writer, e event) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "output":
+		r.output[key] = append(r.output[key], e.Output)
+	case "build-output":
+		fmt.Fprint(out, e.Output)
+	case "build-fail":
+		r.broken = true
+	case "pass":
+		if e.Test != "" {
+			r.passed++
+		} else {
+			fmt.Fprintf(out, "ok    %s  %.1fs\n", e.Package, e.Elapsed)
+		}
+		delete(r.output, key)
+	case "fail":
+		r.broken = true
+		if e.Test != "" {
+			r.failed++
+		}
+		fmt.Fprintf(out, "FAIL  %s\n%s", key, strings.Join(r.output[key], ""))
+		delete(r.output, key)
+	case "skip":
+		if e.Test != "" {
+			r.skips = append(r.skips, skip{e.Package, e.Test, reasonOf(r.output[key])})
+		}
+		delete(r.output, key)
+	}
+}
+
+// reasonOf finds what a test said when it skipped: its line of the form
+// "file.go:12: reason".
+func reasonOf(output []string) string {
+	for _, text := range slices.Backward(output) {
+		if place, reason, ok := strings.Cut(strings.TrimSpace(text), ": "); ok && strings.Contains(place, ".go:") {
+			return reason
+		}
+	}
+	return "no reason"
+}
+
+func readAllowed(file string) (func(skip) bool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var rules [][]string
+	for text := range strings.Lines(string(raw)) {
+		if f := strings.Fields(text); len(f) >= 3 && !strings.HasPrefix(f[0], "#") {
+			rules = append(rules, f)
+		}
+	}
+	return func(s skip) bool {
+		return slices.ContainsFunc(rules, func(f []string) bool {
+			return strings.HasSuffix(s.pkg, f[0]) && (f[1] == "*" || f[1] == s.test) && strings.Contains(s.reason, strings.Join(f[2:], " "))
+		})
+	}, nil
+}

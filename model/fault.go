@@ -98,8 +98,8 @@ func interrupted(ctx context.Context) error {
 	return caisson.Errorf(caisson.CodeInterrupted, "the answer was interrupted: %w", context.Cause(ctx))
 }
 
-// transient tells whether the same request may succeed later.
-func transient(err error) bool {
+// Transient tells whether the same request may succeed later.
+func Transient(err error) bool {
 	var e *caisson.Error
 	if !errors.As(err, &e) {
 		return false

@@ -77,7 +77,7 @@ func TestCase_R15_cut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := listen(t, openAt(t, "openai-compatible/local", newWire(t, reply)), say("hi"))
-			if caisson.CodeOf(h.err) != caisson.CodeModelError || !transient(h.err) {
+			if caisson.CodeOf(h.err) != caisson.CodeModelError || !Transient(h.err) {
 				t.Fatalf("got %v, %+v", h.err, h.answer)
 			}
 		})
@@ -177,7 +177,7 @@ func TestAnthropicCut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := listen(t, openAt(t, "anthropic/claude-sonnet-4-5", newWire(t, reply)), say("hi"))
-			if caisson.CodeOf(h.err) != caisson.CodeModelError || !transient(h.err) {
+			if caisson.CodeOf(h.err) != caisson.CodeModelError || !Transient(h.err) {
 				t.Fatalf("got %v, %+v", h.err, h.answer)
 			}
 		})
@@ -334,7 +334,7 @@ func TestOpenAIResponses(t *testing.T) {
 	if w.requests[0]["store"] != false {
 		t.Errorf("the transcript would be stored at the provider: store is %v", w.requests[0]["store"])
 	}
-	if h := listen(t, m, say("hi")); !transient(h.err) {
+	if h := listen(t, m, say("hi")); !Transient(h.err) {
 		t.Errorf("a cut stream gave %+v", h)
 	}
 }

@@ -46,7 +46,7 @@ func (r *retrying) Stream(ctx context.Context, req caisson.ModelRequest) iter.Se
 			if !again {
 				return
 			}
-			if attempt == r.opts.Attempts || !transient(err) {
+			if attempt == r.opts.Attempts || !Transient(err) {
 				yield(caisson.ModelEvent{}, err)
 				return
 			}

@@ -137,7 +137,7 @@ func TestScriptMismatchAndEnd(t *testing.T) {
 func TestScriptFaults(t *testing.T) {
 	cut := turns(t, "turns: [{calls: [{tool: read, input: {path: abcdef}}], cut: true, times: 1}]")
 	h := listen(t, cut, say("hi"))
-	if caisson.CodeOf(h.err) != caisson.CodeModelError || !transient(h.err) || h.callEvents != 2 {
+	if caisson.CodeOf(h.err) != caisson.CodeModelError || !Transient(h.err) || h.callEvents != 2 {
 		t.Errorf("got %+v", h)
 	}
 	if h := listen(t, cut, say("hi")); h.err != nil || inputs(h.answer)[0] != `read {"path":"abcdef"}` {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/fault"
 	"github.com/caisson-run/caisson/model"
 )
 
@@ -23,11 +24,13 @@ func (d *driver) ask() error {
 		return d.notAsked(err)
 	}
 	d.keep(turn)
+	pass("kernel.asked")
 	d.tell(Event{Kind: EventAsked, Turn: turn})
 	answer, got, err := d.hear(turn, req)
 	if err != nil {
 		return d.cut(turn, req, got, err)
 	}
+	pass("kernel.heard")
 	if answer.Usage.Tokens() == 0 { // a provider that does not say
 		answer.Usage = caisson.Usage{Input: tokensOf(sizeOf(req)), Output: tokensOf(sizeOfMessage(answer.Message))}
 	}
@@ -39,6 +42,7 @@ func (d *driver) ask() error {
 	}
 	d.keep(turn)
 	d.cuts = 0
+	pass("kernel.answered")
 	d.tell(Event{Kind: EventAnswered, Turn: turn})
 	return nil
 }
@@ -194,3 +198,6 @@ func (d *driver) keep(turn caisson.Turn) {
 	}
 	d.turns = append(d.turns, turn)
 }
+
+// pass marks a point at which a test may end the process.
+func pass(point string) { _ = fault.Point(point) }

@@ -97,6 +97,7 @@ func (d *driver) settle(turn caisson.Turn) error {
 		if err != nil {
 			return d.unsettled(err)
 		}
+		pass("kernel.settled")
 	}
 	switch {
 	case settled.Abort:
@@ -110,6 +111,7 @@ func (d *driver) settle(turn caisson.Turn) error {
 			return d.unsettled(err)
 		}
 	}
+	pass("kernel.turn-ended")
 	if stop, ended := d.verdict(turn, len(requests)); ended {
 		return d.end(stop)
 	}

@@ -59,6 +59,7 @@ type Facets struct {
 	Lines []string   // shell command lines that the call would run
 	Argv  [][]string // programs that the call would run without a shell
 	Paths []PathUse  // files it names, as the input says, cleaned against the workspace
+	Dir   string     // absolute directory that Lines and Argv start in; empty: the workspace
 }
 
 // PathUse is a path that a call would use.

@@ -174,29 +174,35 @@ func canonicalNumber(s string) (string, error) {
 func writeString(out *bytes.Buffer, s string) {
 	const hexDigits = "0123456789abcdef"
 	out.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			out.WriteByte('\\')
-			out.WriteRune(r)
-		case r == '\b':
-			out.WriteString(`\b`)
-		case r == '\f':
-			out.WriteString(`\f`)
-		case r == '\n':
-			out.WriteString(`\n`)
-		case r == '\r':
-			out.WriteString(`\r`)
-		case r == '\t':
-			out.WriteString(`\t`)
-		case r < 0x20:
-			out.WriteString(`\u00`)
-			out.WriteByte(hexDigits[r>>4])
-			out.WriteByte(hexDigits[r&15])
+	plain := 0 // start of what needs no escape and is not yet written
+	for i := range len(s) {
+		c := s[i]
+		if c >= 0x20 && c != '"' && c != '\\' {
+			continue
+		}
+		out.WriteString(s[plain:i])
+		plain = i + 1
+		out.WriteByte('\\')
+		switch c {
+		case '"', '\\':
+			out.WriteByte(c)
+		case '\b':
+			out.WriteByte('b')
+		case '\f':
+			out.WriteByte('f')
+		case '\n':
+			out.WriteByte('n')
+		case '\r':
+			out.WriteByte('r')
+		case '\t':
+			out.WriteByte('t')
 		default:
-			out.WriteRune(r)
+			out.WriteString("u00")
+			out.WriteByte(hexDigits[c>>4])
+			out.WriteByte(hexDigits[c&15])
 		}
 	}
+	out.WriteString(s[plain:])
 	out.WriteByte('"')
 }
 

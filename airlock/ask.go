@@ -80,7 +80,41 @@ func (b *batch) askAgain(it *item, verdict caisson.Verdict, why string) error {
 }
 
 func (b *batch) expired(r caisson.Review) bool {
-	return !r.Expires.IsZero() && b.ledger().Now().After(r.Expires)
+	return r.State == caisson.ReviewOpen && b.ledger().Now().After(r.Expires)
+}
+
+// lapsed takes a review that nobody decided in time while Settle waits for it.
+// Asking anew at once would make the time for deciding mean nothing: the next
+// Settle does. A doer that waits for a nested call gets a refusal instead.
+func (b *batch) lapsed(it *item, review caisson.Review) error {
+	if review.State == caisson.ReviewOpen {
+		var err error
+		if review, err = b.endReview(review.ID, caisson.ReviewExpired, "nobody decided in time"); err != nil {
+			return err
+		}
+	}
+	it.review = review
+	if review.State == caisson.ReviewDecided {
+		it.place = idle
+		return b.reviewed(it)
+	}
+	if b.parent == nil {
+		return nil
+	}
+	return b.settle(it, caisson.CallSettle{Call: it.rec.Call, Outcome: caisson.OutcomeRefused, Result: caisson.Result{
+		Text: "Not done: it needs a person's approval, and nobody decided in time.", Summary: "refused: nobody decided in time",
+		Error: caisson.Errorf(caisson.CodeReviewExpired, "nobody decided review %s in time", review.ID),
+	}})
+}
+
+// allLapsed tells whether there is nothing left that a person could decide.
+func (b *batch) allLapsed() bool {
+	for _, it := range b.items {
+		if it.place == waiting && it.review.State == caisson.ReviewOpen {
+			return false
+		}
+	}
+	return true
 }
 
 // reviewed goes on with a call that has a review, by the review's state.
@@ -92,12 +126,9 @@ func (b *batch) reviewed(it *item) error {
 			b.watch()
 			return nil
 		}
-		ended, err := b.ledger().EndReview(b.ctx, b.door.drive, it.review.ID, caisson.ReviewExpired, "nobody decided in time")
-		if caisson.CodeOf(err) == caisson.CodeReviewAlreadyDecided {
-			ended, err = b.ledger().Review(b.ctx, it.review.ID)
-		}
+		ended, err := b.endReview(it.review.ID, caisson.ReviewExpired, "nobody decided in time")
 		if err != nil {
-			return fmt.Errorf("end review %s: %w", it.review.ID, err)
+			return err
 		}
 		it.review = ended
 		return b.reviewed(it)
@@ -133,7 +164,7 @@ func (b *batch) decided(it *item) error {
 		return b.notPrepared(it, err)
 	}
 	var err error
-	if it.verdict, err = b.door.judge(b.ctx, it.call); err != nil {
+	if it.verdict, err = b.door.judge(b.io(), it.call); err != nil {
 		return err
 	}
 	what, why := decide(standingOf(it.review, it.call, it.verdict, b.ledger().Now(), b.door.lock.o.ApprovalTTL))
@@ -164,7 +195,7 @@ func (b *batch) misfit(it *item) error {
 		return b.notPrepared(it, err)
 	}
 	var err error
-	if it.verdict, err = b.door.judge(b.ctx, it.call); err != nil {
+	if it.verdict, err = b.door.judge(b.io(), it.call); err != nil {
 		return err
 	}
 	if what, why := decide(standing{today: it.verdict}); what == refuse {

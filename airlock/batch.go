@@ -54,6 +54,7 @@ const (
 	afterNone      after = iota
 	afterUnknown         // it began, and its end is unknown
 	afterStale           // its approval does not stand
+	afterJudged          // policy is stricter than when it joined the chain
 	afterCancelled       // the run shall be cancelled
 	afterIdle            // the batch ended before it began
 )
@@ -131,7 +132,7 @@ func (b *batch) fail(err error) {
 	switch {
 	case err == nil, b.err != nil:
 		return
-	case errors.Is(err, errNotLooked), b.ctx.Err() != nil && (errors.Is(err, b.ctx.Err()) || errors.Is(err, context.Cause(b.ctx))):
+	case errors.Is(err, errNotLooked):
 		return // the end of the context says it
 	}
 	b.err = err
@@ -151,9 +152,9 @@ func (b *batch) load() error {
 }
 
 func (b *batch) read(it *item) error {
-	rec, err := b.ledger().Call(b.ctx, it.req.ID)
+	rec, err := b.ledger().Call(b.io(), it.req.ID)
 	switch {
-	case caisson.CodeOf(err) == caisson.CodeNotFound:
+	case caisson.CodeOf(err) == caisson.CodeCallUnknown, caisson.CodeOf(err) == caisson.CodeNotFound:
 		return nil
 	case err != nil:
 		return fmt.Errorf("read call %s: %w", it.req.ID, err)
@@ -162,11 +163,14 @@ func (b *batch) read(it *item) error {
 	if rec.Review == "" {
 		return nil
 	}
-	if it.review, err = b.ledger().Review(b.ctx, rec.Review); err != nil {
+	if it.review, err = b.ledger().Review(b.io(), rec.Review); err != nil {
 		return fmt.Errorf("read review %s: %w", rec.Review, err)
 	}
 	return nil
 }
+
+// io is the context of what is read: a cancel must not be taken for a fault of the ledger.
+func (b *batch) io() context.Context { return context.WithoutCancel(b.ctx) }
 
 func (b *batch) ledger() caisson.Ledger { return b.door.lock.o.Ledger }
 

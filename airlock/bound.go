@@ -3,11 +3,12 @@ package airlock
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"io"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/capture"
 	"github.com/caisson-run/caisson/internal/fault"
 )
 
@@ -87,18 +88,12 @@ func (a *Airlock) redactValue(value any) any {
 // boundText returns valid UTF-8 of at most maxText bytes: where text is longer,
 // its head and its tail with a notice between.
 func boundText(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= maxText {
+	if len(text) <= maxText && utf8.ValidString(text) {
 		return text
 	}
-	notice := fmt.Sprintf("\n[%d bytes in all; the middle is left out]\n", len(text))
-	room := maxText - len(notice)
-	head := cut(text, room*3/4)
-	tail := text[len(text)-(room-len(head)):]
-	for len(tail) > 0 && !utf8.RuneStart(tail[0]) {
-		tail = tail[1:]
-	}
-	return head + notice + tail
+	w := capture.New(capture.Options{Cap: maxText})
+	_, _ = io.WriteString(w, text) // it never fails
+	return w.Finish().Text
 }
 
 // cut returns at most n bytes of the head of text, never half a code point.

@@ -31,9 +31,7 @@ func (b *batch) onDone(cause error) {
 
 // cancelAsked ends the batch with the cause that someone gave for cancelling the run.
 func (b *batch) cancelAsked() error {
-	ctx, done := b.door.writing(b.ctx)
-	defer done()
-	stored, err := b.ledger().Run(ctx, b.door.drive.Run)
+	stored, err := b.ledger().Run(b.io(), b.door.drive.Run)
 	if err != nil {
 		return fmt.Errorf("read run: %w", err)
 	}
@@ -51,7 +49,7 @@ func (b *batch) cancel(it *item, why error) error {
 		return b.finish(it, it.rec)
 	}
 	if it.review.ID != "" && it.review.State == caisson.ReviewOpen {
-		ended, err := b.withdraw(it.review.ID, why)
+		ended, err := b.endReview(it.review.ID, caisson.ReviewWithdrawn, why.Error())
 		if err != nil {
 			return err
 		}
@@ -81,17 +79,18 @@ func (b *batch) cancel(it *item, why error) error {
 	}})
 }
 
-// withdraw ends an open review; a decision that was quicker stands as evidence.
-func (b *batch) withdraw(id caisson.ReviewID, why error) (caisson.Review, error) {
+// endReview ends an open review. A decision that was quicker stands.
+func (b *batch) endReview(id caisson.ReviewID, state caisson.ReviewState, why string) (caisson.Review, error) {
 	ctx, done := b.door.writing(b.ctx)
 	defer done()
-	ended, err := b.ledger().EndReview(ctx, b.door.drive, id, caisson.ReviewWithdrawn, why.Error())
-	switch caisson.CodeOf(err) {
-	case caisson.CodeReviewAlreadyDecided, caisson.CodeReviewExpired, caisson.CodeReviewWithdrawn, caisson.CodeStateInvalid:
-		ended, err = b.ledger().Review(ctx, id)
+	ended, err := b.ledger().EndReview(ctx, b.door.drive, id, state, why)
+	if caisson.CodeOf(err) == caisson.CodeStateInvalid {
+		if ended, err = b.ledger().Review(ctx, id); err == nil && ended.State == caisson.ReviewOpen {
+			err = caisson.Errorf(caisson.CodeStateInvalid, "it is open and cannot be %s", state)
+		}
 	}
 	if err != nil {
-		return ended, fmt.Errorf("withdraw review %s: %w", id, err)
+		return ended, fmt.Errorf("end review %s: %w", id, err)
 	}
 	return ended, nil
 }

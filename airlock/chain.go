@@ -15,12 +15,16 @@ func (b *batch) loop() {
 			done = nil
 			b.onDone(context.Cause(b.ctx))
 		}
-		b.advance()
 		idling := b.busy == 0 && len(b.chain) == 0
 		if b.busy == 0 && (b.err != nil || b.halted) || idling && !b.anyWaiting() {
 			return
 		}
-		park := b.idle(idling)
+		park := b.idle(idling) // before a call begins: it tells that the run goes on
+		b.advance()
+		if idling && b.parent == nil && b.allLapsed() {
+			b.parked = true
+			return
+		}
 		expiry := b.nextExpiry()
 		select {
 		case e := <-b.ends:
@@ -95,16 +99,23 @@ func (b *batch) idle(idling bool) <-chan time.Time {
 	switch {
 	case idling && b.timer == nil:
 		b.timer = time.NewTimer(max(b.door.lock.o.ParkAfter, 0))
-		b.door.lock.notify(Notice{Kind: NoticeWaiting, Run: b.door.drive.Run})
+		b.tell(NoticeWaiting)
 	case !idling && b.timer != nil:
 		b.timer.Stop()
 		b.timer = nil
-		b.door.lock.notify(Notice{Kind: NoticeGoing, Run: b.door.drive.Run})
+		b.tell(NoticeGoing)
 	}
 	if b.timer == nil || b.parent != nil {
 		return nil
 	}
 	return b.timer.C
+}
+
+// tell tells of the whole run; what is nested says nothing about that.
+func (b *batch) tell(kind NoticeKind) {
+	if b.parent == nil {
+		b.door.lock.notify(Notice{Kind: kind, Run: b.door.drive.Run})
+	}
 }
 
 // answered begins the time until parking anew.
@@ -118,7 +129,7 @@ func (b *batch) answered() {
 func (b *batch) nextExpiry() <-chan time.Time {
 	var next time.Time
 	for _, it := range b.items {
-		if it.place == waiting && !it.review.Expires.IsZero() && (next.IsZero() || it.review.Expires.Before(next)) {
+		if it.place == waiting && it.review.State == caisson.ReviewOpen && (next.IsZero() || it.review.Expires.Before(next)) {
 			next = it.review.Expires
 		}
 	}
@@ -161,7 +172,7 @@ func (b *batch) onWake() error {
 	if b.over() {
 		return nil
 	}
-	stored, err := b.ledger().Run(b.ctx, b.door.drive.Run)
+	stored, err := b.ledger().Run(b.io(), b.door.drive.Run)
 	if err != nil {
 		return err
 	}
@@ -171,14 +182,20 @@ func (b *batch) onWake() error {
 	}
 	for i := 0; i < len(b.items) && !b.over(); i++ { // looking at one may add its retry
 		it := b.items[i]
-		if it.place != waiting {
+		if it.place != waiting || it.review.State != caisson.ReviewOpen {
 			continue
 		}
-		review, err := b.ledger().Review(b.ctx, it.review.ID)
+		review, err := b.ledger().Review(b.io(), it.review.ID)
 		if err != nil {
 			return err
 		}
-		if review.State == caisson.ReviewOpen && !b.expired(review) {
+		if review.State == caisson.ReviewExpired || b.expired(review) {
+			if err := b.lapsed(it, review); err != nil {
+				return err
+			}
+			continue
+		}
+		if review.State == caisson.ReviewOpen {
 			continue
 		}
 		it.review, it.place = review, idle
@@ -209,6 +226,12 @@ func (b *batch) onEnd(e ended) {
 		b.fail(b.lost(it))
 	case e.then == afterStale && !b.over():
 		b.fail(b.askAgain(it, it.verdict, "the approval was not used in time"))
+	case e.then == afterJudged && !b.over():
+		if err := b.read(it); err != nil {
+			b.fail(err)
+		} else {
+			b.fail(b.look(it))
+		}
 	case e.then == afterCancelled:
 		b.fail(b.cancelAsked())
 	}

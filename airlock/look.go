@@ -15,6 +15,9 @@ func (b *batch) look(it *item) error {
 	}
 	switch state := it.rec.State; {
 	case state.Terminal():
+		if d := it.review.Decision; d != nil && d.Kind == caisson.Abort {
+			b.aborted()
+		}
 		return b.finish(it, it.rec)
 	case state == caisson.CallAsked, state == caisson.CallDecided:
 		return b.reviewed(it)
@@ -32,12 +35,15 @@ func (b *batch) fresh(it *item) error {
 		return b.notPrepared(it, err)
 	}
 	var err error
-	if it.verdict, err = b.door.judge(b.ctx, it.call); err != nil {
+	if it.verdict, err = b.door.judge(b.io(), it.call); err != nil {
 		return err
 	}
 	s := standing{history: neverReviewed, today: it.verdict}
 	if it.known && it.rec.State != caisson.CallPrepared {
 		s.incomplete = it.rec.Verdict == nil || it.rec.Verdict.Ruling == "" || it.rec.Call.Digest == ""
+		if it.call.Digest != it.rec.Call.Digest {
+			s.history = reviewedOther // somebody was shown, or has allowed, another value
+		}
 	}
 	what, _ := decide(s)
 	switch what {
@@ -45,9 +51,7 @@ func (b *batch) fresh(it *item) error {
 		if _, question := it.req.Tool.(caisson.Questioner); question {
 			return b.ask(it)
 		}
-		it.review = caisson.Review{}
-		b.enqueue(it)
-		return nil
+		return b.allow(it)
 	case askNew:
 		return b.ask(it)
 	default:
@@ -55,12 +59,29 @@ func (b *batch) fresh(it *item) error {
 	}
 }
 
+// allow puts a call into the chain that needs nobody's approval today. One that
+// is on record as asked goes back to judged first.
+func (b *batch) allow(it *item) error {
+	it.review = caisson.Review{}
+	if it.known && it.rec.State != caisson.CallJudged {
+		ctx, done := b.door.writing(b.ctx)
+		defer done()
+		rec, err := b.ledger().JudgeCall(ctx, b.door.drive, it.call, it.verdict)
+		if err != nil {
+			return fmt.Errorf("judge call %s: %w", it.call.ID, err)
+		}
+		it.rec = rec
+	}
+	b.enqueue(it)
+	return nil
+}
+
 // prepareItem prepares the call from the input that counts today: as
 // requested, or as a person last replaced it.
 func (b *batch) prepareItem(it *item) error {
 	input := json.RawMessage(it.req.Input)
 	if it.known && it.rec.Review != "" {
-		reviews, err := b.ledger().Reviews(b.ctx, caisson.ReviewFilter{Run: b.door.drive.Run})
+		reviews, err := b.ledger().Reviews(b.io(), caisson.ReviewFilter{Run: b.door.drive.Run})
 		if err != nil {
 			return &readError{fmt.Errorf("read reviews: %w", err)}
 		}
@@ -95,6 +116,10 @@ func (b *batch) notPrepared(it *item, why error) error {
 	if !it.known {
 		var err error
 		if call, err = b.door.invalid(it.req); err != nil {
+			return err
+		}
+	} else if it.review.Decision != nil {
+		if err := b.stale(it, caisson.Verdict{}, "it cannot be prepared any more: "+why.Error()); err != nil {
 			return err
 		}
 	}

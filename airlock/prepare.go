@@ -36,20 +36,17 @@ func (d *Door) skeleton(r Request) caisson.Call {
 // the input is then the text as written, as a JSON string, bounded.
 func (d *Door) invalid(r Request) (caisson.Call, error) {
 	call := d.skeleton(r)
-	written, err := json.Marshal(boundText(r.Input))
+	written, err := caisson.CanonicalOf(boundText(r.Input))
 	if err != nil {
-		return call, fmt.Errorf("marshal input: %w", err)
+		return call, fmt.Errorf("write input: %w", err)
 	}
 	call.Input = written
 	return sealed(call)
 }
 
-// sealed gives a call its digests.
+// sealed gives a call, whose input is canonical, its digests.
 func sealed(call caisson.Call) (caisson.Call, error) {
 	var err error
-	if call.Input, err = caisson.Canonical(call.Input); err != nil {
-		return call, caisson.Errorf(caisson.CodeCallInvalid, "the input has no canonical form: %w", err)
-	}
 	if call.InputDigest, err = call.SumInput(); err != nil {
 		return call, fmt.Errorf("sum input: %w", err)
 	}

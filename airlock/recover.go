@@ -52,7 +52,7 @@ func (b *batch) again(it *item) error {
 	}
 	it.call = it.rec.Call
 	var err error
-	if it.verdict, err = b.door.judge(b.ctx, it.call); err != nil {
+	if it.verdict, err = b.door.judge(b.io(), it.call); err != nil {
 		return err
 	}
 	approved := it.review.Decision != nil && it.review.Consumed
@@ -186,7 +186,7 @@ func (b *batch) settleUnknown(it *item, more string) error {
 // endNested gives every call that a call made, and that is open, its outcome:
 // their doer is gone, and nobody will ask for them again.
 func (b *batch) endNested(parent caisson.CallID) error {
-	all, err := b.ledger().Calls(b.ctx, b.door.drive.Run)
+	all, err := b.ledger().Calls(b.io(), b.door.drive.Run)
 	if err != nil {
 		return fmt.Errorf("read calls: %w", err)
 	}
@@ -220,7 +220,7 @@ func (b *batch) endOrphan(rec caisson.CallRecord) error {
 		s.Result.Text, s.Result.Error = unknownText(""), caisson.Errorf(caisson.CodeOutcomeUnknown, "call %s began and nobody saw its end", rec.Call.ID)
 	}
 	if rec.State == caisson.CallAsked {
-		if _, err := b.withdraw(rec.Review, &caisson.CauseError{Cause: caisson.CauseParent, Text: parentGone}); err != nil {
+		if _, err := b.endReview(rec.Review, caisson.ReviewWithdrawn, parentGone); err != nil {
 			return err
 		}
 	}

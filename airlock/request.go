@@ -26,7 +26,8 @@ type Settled struct {
 	// decided belong to open reviews.
 	Records []caisson.CallRecord
 	// Waiting are the reviews without which nothing more can be done. Empty:
-	// every record has its outcome.
+	// every record has its outcome. One whose time for deciding is over is
+	// among them too; the next Settle asks anew.
 	Waiting []caisson.ReviewID
 	// Abort says that a person aborted; every record has its outcome.
 	Abort bool

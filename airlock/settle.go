@@ -20,7 +20,7 @@ func (d *Door) writing(ctx context.Context) (context.Context, context.CancelFunc
 // settle writes an outcome that no effect stands behind.
 func (b *batch) settle(it *item, s caisson.CallSettle) error {
 	s.Of = it.origin()
-	if it.review.Kind == caisson.ReviewUnknown && it.review.State == caisson.ReviewDecided {
+	if d := it.review.Decision; it.review.Kind == caisson.ReviewUnknown && d != nil && d.Kind == caisson.Answer {
 		s.Review = it.review.ID
 	}
 	rec, err := b.door.settle(b.ctx, s)

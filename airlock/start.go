@@ -12,6 +12,14 @@ import (
 // a goroutine of its own.
 func (b *batch) do(it *item) ended {
 	d := b.door
+	// It may have stood in the chain for long, and a grant may be revoked meanwhile.
+	today, err := d.judge(b.io(), it.call)
+	if err != nil {
+		return ended{item: it, err: err}
+	}
+	if today.Ruling == "" || today.Ruling.Stricter(it.verdict.Ruling) {
+		return ended{item: it, then: afterJudged}
+	}
 	held, err := it.req.Tool.Hold(b.ctx, it.call, caisson.EffectIDOf(it.call.ID))
 	if err != nil {
 		if b.ctx.Err() != nil {
@@ -41,12 +49,8 @@ func (b *batch) do(it *item) ended {
 	if result.Outcome == caisson.OutcomeUnknown && b.wouldAsk() && b.ctx.Err() == nil {
 		return ended{item: it, rec: rec, known: true, then: afterUnknown, partial: result}
 	}
-	out := result.Bytes
-	if out == 0 {
-		out = int64(len(result.Text))
-	}
 	settled, err := d.settleStarted(b.ctx, rec, caisson.CallSettle{
-		Call: rec.Call, Outcome: result.Outcome, Result: result, Used: caisson.Amount{Calls: 1, Output: out}, Of: it.origin(),
+		Call: rec.Call, Outcome: result.Outcome, Result: result, Used: usedBy(result), Of: it.origin(),
 	})
 	if err != nil {
 		return ended{item: it, rec: rec, known: true, err: err}
@@ -54,10 +58,15 @@ func (b *batch) do(it *item) ended {
 	return ended{item: it, rec: settled, known: true}
 }
 
+// usedBy is what a call that was done has used.
+func usedBy(r caisson.Result) caisson.Amount {
+	return caisson.Amount{Calls: 1, Output: max(r.Bytes, int64(len(r.Text)))}
+}
+
 // used is the review whose approval a start consumes.
 func (it *item) used() caisson.ReviewID {
-	if it.repeat {
-		return "" // consumed by the first start
+	if it.repeat && it.verdict.Ruling == caisson.Allow {
+		return "" // the first start has consumed it
 	}
 	return it.review.ID
 }

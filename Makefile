@@ -1,0 +1,51 @@
+# Caisson. `make help` lists the targets.
+GO        ?= go
+BIN       := bin
+GUEST     := $(BIN)/caisson-guest
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS   := -s -w -X github.com/caisson-run/caisson.Version=$(VERSION)
+TOOL      := $(GO) tool -modfile=tools/go.mod
+export CGO_ENABLED := 0
+
+.PHONY: help build test check race script crash fuzz bench lint docs demo clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+build: ## build bin/caisson, with the guest inside it, and bin/caisson-guest
+	@$(GO) build -trimpath -ldflags '-s -w' -o $(GUEST) ./cmd/caisson-guest
+	@cp $(GUEST) host/guest.bin
+	@$(GO) build -trimpath -tags embed_guest -ldflags '$(LDFLAGS)' -o $(BIN)/caisson ./cmd/caisson
+
+test: build ## run every test, as root also as an unprivileged user; sets up what it needs
+	@scripts/test
+
+check: test lint ## what CI runs
+	@$(MAKE) docs && git diff --exit-code
+
+race: build ## run the tests under the race detector
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+script: build ## run only the command line's scripts
+	$(GO) test ./internal/cli/...
+
+crash: build ## kill it everywhere, for longer (CRASH=n rounds)
+	CAISSON_CRASH_ROUNDS=$(or $(CRASH),200) $(GO) test -count=1 -timeout 60m -run 'Crash|Kill|TestCase_(R1[01]|S04)' ./...
+
+fuzz: ## fuzz every fuzz target for FUZZ (default 30s) each
+	@scripts/fuzz $(or $(FUZZ),30s)
+
+bench: build ## print one JSON line a metric; BENCH="name …" chooses
+	@$(GO) run ./bench $(BENCH)
+
+lint: ## lint
+	@$(TOOL) golangci-lint run ./...
+
+docs: ## write the generated pages
+	@$(GO) run ./internal/docs
+
+demo: build ## the main job, end to end, on a real repository; MODEL=provider/name for a real model
+	@scripts/demo
+
+clean: ## remove what was built
+	rm -rf $(BIN) host/guest.bin

@@ -1,0 +1,220 @@
+// Package capture bounds output: of a command, a file, a child, a model. At
+// most Cap bytes come out, however much goes in: the head, a notice, the tail.
+// Everything that went in, up to another cap, is kept in a spill file.
+//
+// What is promised: memory in proportion to Cap; valid UTF-8; no code point cut
+// in two, and no grapheme cluster where the cap allows; an exact count; a spill
+// that is new, private and not behind a link. What is not promised: that the
+// spill holds everything. The result says what it holds; a spill that cannot be
+// made or written never fails the one who writes.
+package capture
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/caisson-run/caisson"
+)
+
+const (
+	// DefaultCap is about ten thousand tokens: what a model can still make use of.
+	DefaultCap = 40_000
+	// DefaultSpillCap keeps one command from filling a disk.
+	DefaultSpillCap = 1 << 30
+	// slack is how much more than the tail is held, so that the seams between
+	// clusters are seen before the cut: longer than any cluster that is a
+	// character and not a trick.
+	slack = 128
+)
+
+// Options say how much comes out and where the rest goes.
+type Options struct {
+	Cap int // bytes of the whole preview with its notice; 0: DefaultCap
+	// SpillPath is the file that is made, with mode 0600, when the preview does
+	// not hold everything; its directory is there. Empty: nothing is kept.
+	SpillPath string
+	SpillCap  int64 // bytes; 0: DefaultSpillCap
+	// Read says, in the notice, how the spill is read; %s is its path. Empty:
+	// "read it in parts: %s".
+	Read string
+}
+
+// Output is what came out.
+type Output struct {
+	Text     string         // the preview, with its notice
+	Total    int64          // bytes that went in
+	Omitted  int64          // bytes that Text does not show
+	Invalid  bool           // Text shows U+FFFD in place of bytes that are not UTF-8
+	Spill    *caisson.Spill // nil where Text is everything, or nothing could be kept
+	SpillErr error          // why the spill does not hold everything that it should
+}
+
+// Writer takes output. Safe for concurrent use. Write never fails.
+type Writer struct {
+	opts Options
+
+	mu      sync.Mutex
+	head    []byte // the first Cap bytes
+	tail    ring   // the last ones after those
+	total   int64
+	valid   validity
+	spill   *spill
+	spilled error // why there is no spill, or not all of it
+	done    *Output
+}
+
+// New returns an empty writer. It touches the disk only when output is spilled.
+func New(opts Options) *Writer {
+	if opts.Cap <= 0 {
+		opts.Cap = DefaultCap
+	}
+	if opts.SpillCap <= 0 {
+		opts.SpillCap = DefaultSpillCap
+	}
+	if opts.Read == "" {
+		opts.Read = "read it in parts: %s"
+	}
+	return &Writer{opts: opts, tail: ring{size: opts.Cap/4 + slack}}
+}
+
+// Write implements io.Writer. It always returns len(p) and nil. What is written
+// after Finish is lost.
+func (w *Writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done != nil || len(p) == 0 {
+		return len(p), nil
+	}
+	w.total += int64(len(p))
+	w.valid.add(p)
+	rest := p
+	if room := w.opts.Cap - len(w.head); room > 0 {
+		n := min(room, len(rest))
+		w.grow(n)
+		w.head = append(w.head, rest[:n]...)
+		rest = rest[n:]
+	}
+	if len(rest) == 0 {
+		return len(p), nil
+	}
+	w.openSpill()
+	w.keep(rest)
+	w.tail.add(rest)
+	return len(p), nil
+}
+
+// grow makes room for n bytes of head: in steps, but never more than Cap.
+func (w *Writer) grow(n int) {
+	need := len(w.head) + n
+	if need <= cap(w.head) {
+		return
+	}
+	head := make([]byte, len(w.head), min(max(need, 2*cap(w.head), 512), w.opts.Cap))
+	copy(head, w.head)
+	w.head = head
+}
+
+// openSpill makes the spill, with the head in it, unless that was tried before.
+func (w *Writer) openSpill() {
+	if w.spill != nil || w.spilled != nil {
+		return
+	}
+	if w.opts.SpillPath == "" {
+		w.spilled = errNotWanted
+		return
+	}
+	if w.spill, w.spilled = newSpill(w.opts.SpillPath, w.opts.SpillCap); w.spilled == nil {
+		w.keep(w.head)
+	}
+}
+
+func (w *Writer) keep(p []byte) {
+	if w.spill == nil || w.spilled != nil {
+		return
+	}
+	w.spilled = w.spill.write(p)
+}
+
+// Finish ends the capture and returns its output; the same again when called again.
+func (w *Writer) Finish() Output {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done != nil {
+		return *w.done
+	}
+	out := Output{Total: w.total, Invalid: w.valid.end()}
+	whole := w.total == int64(len(w.head)) && sanitizedLen(w.head) <= w.opts.Cap
+	if !whole || out.Invalid {
+		w.openSpill()
+	}
+	if w.spill != nil {
+		kept, err := w.spill.close()
+		if w.spilled == nil {
+			w.spilled = err
+		}
+		kept.Total, kept.Invalid = w.total, out.Invalid
+		out.Spill = &kept
+	}
+	if w.spilled != errNotWanted { //nolint:errorlint // set above
+		out.SpillErr = w.spilled
+	}
+	if whole {
+		out.Text = sanitize(w.head)
+	} else {
+		out.Text, out.Omitted = w.preview(out)
+	}
+	w.head, w.tail = nil, ring{}
+	w.done = &out
+	return out
+}
+
+// preview cuts head and tail to the cap. The notice is measured with the
+// largest count, so that the true one fits.
+func (w *Writer) preview(out Output) (string, int64) {
+	first := firstLen(w.head)
+	var make func(omitted int64) string
+	room := w.opts.Cap
+	for _, notice := range []func(int64) string{
+		func(omitted int64) string { return w.detailed(out, omitted) },
+		func(omitted int64) string { return fmt.Sprintf("\n[%d bytes left out]\n", omitted) },
+	} {
+		if n := len(notice(w.total)); n+first <= w.opts.Cap {
+			make, room = notice, w.opts.Cap-n
+			break
+		}
+	}
+	if make == nil {
+		head := cutHead(w.head, room)
+		return sanitize(w.head[:head]), w.total - int64(head)
+	}
+	head := cutHead(w.head, max(room*3/4, first))
+	last, cut := w.last(head)
+	last = last[cutTail(last, room-sanitizedLen(w.head[:head]), cut):]
+	omitted := w.total - int64(head) - int64(len(last))
+	return sanitize(w.head[:head]) + make(omitted) + sanitize(last), omitted
+}
+
+// last returns the last bytes that are held and not part of the head that is
+// shown, and whether there are others before them.
+func (w *Writer) last(head int) (last []byte, cut bool) {
+	last = w.tail.bytes()
+	if missing := w.opts.Cap/4 + slack - len(last); missing > 0 {
+		from := max(len(w.head)-missing, head)
+		last = append(append([]byte{}, w.head[from:]...), last...)
+	}
+	if int64(len(last)) < w.total-int64(head) {
+		return last[skipContinuation(last):], true
+	}
+	return last, false
+}
+
+func (w *Writer) detailed(out Output, omitted int64) string {
+	kept := "the rest was not kept"
+	if s := out.Spill; s != nil {
+		kept = fmt.Sprintf(w.opts.Read, s.Path)
+		if s.Bytes < s.Total {
+			kept = fmt.Sprintf("the first %d bytes are kept, ", s.Bytes) + kept
+		}
+	}
+	return fmt.Sprintf("\n[%d of %d bytes left out; %s]\n", omitted, w.total, kept)
+}

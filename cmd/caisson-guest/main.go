@@ -1,0 +1,33 @@
+// Command caisson-guest is the first process inside a boundary. The host starts
+// it with one end of a stream as descriptor 3; it is of no use to people. With
+// the argument "box" it first builds the box that it is in.
+//
+//go:debug updatemaxprocs=0
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/box"
+	"github.com/caisson-run/caisson/guest/inside"
+	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/guest/wire"
+)
+
+func main() {
+	unix.CloseOnExec(wire.StreamFD)
+	var err error
+	if len(os.Args) > 1 && os.Args[1] == plan.Argument {
+		err = box.SetUp()
+	}
+	if err == nil {
+		err = inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "caisson-guest:", err)
+		os.Exit(1)
+	}
+}

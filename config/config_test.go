@@ -1,0 +1,315 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/caisson-run/caisson"
+)
+
+func user(text string) File { return File{"config.yaml", []byte(text)} }
+
+func repo(text string) File { return File{".caisson/config.yaml", []byte(text)} }
+
+func TestDefaults(t *testing.T) {
+	c, err := load(File{}, File{}, "linux", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Preset: "sandboxed", Require: []caisson.Control{"files", "network", "processes"},
+		Limits:    caisson.Limits{Memory: 4 << 30, Pids: 512, CPUs: 7, Files: 4096, Size: 16 << 30, Tmp: 1 << 30},
+		Review:    Review{24 * time.Hour, 24 * time.Hour, 30 * time.Second},
+		OnUnknown: "ask", Prices: map[string]caisson.Price{}, Instructions: []string{"AGENTS.md"},
+	}
+	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{})); diff != "" {
+		t.Error(diff)
+	}
+	if c.Origin("limits.memory") != Default {
+		t.Errorf("origin %q", c.Origin("limits.memory"))
+	}
+	if one, err := load(File{}, File{}, "linux", 1); err != nil || one.Limits.CPUs != 1 {
+		t.Errorf("one processor: %d, %v", one.Limits.CPUs, err)
+	}
+}
+
+const everything = `
+model: anthropic/claude-sonnet-4-5
+engine: {linux: bubblewrap, darwin: colima}
+preset: supervised
+require: [files, memory]
+limits: {memory: 8GiB, pids: 100, cpus: 2, files: 64, size: 1 GB, tmp: "2097152"}
+budget: {tokens: 1000, cost: 5.25 USD, wall: 2h, turns: 10, calls: 0, output: 1MiB}
+env: [GOFLAGS, CI]
+mounts:
+  - {source: /opt/go}
+  - {source: /srv/data, target: /data, write: true}
+caches: [go, npm]
+review: {expire: 48h, use_for: 1h, park_after: 500ms}
+on_unknown: tell
+model_prices:
+  x/m: {input: 3 USD, output: 15 USD, cache_read: 0.3 USD}
+instructions: [AGENTS.md, /home/u/rules.md]
+state_dir: /var/lib/caisson
+keep: 30d
+`
+
+func TestEverySetting(t *testing.T) {
+	c, err := load(user(everything), File{}, "linux", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Model: "anthropic/claude-sonnet-4-5", Engine: "bubblewrap", Preset: "supervised", Require: []caisson.Control{"files", "memory"},
+		Limits: caisson.Limits{Memory: 8 << 30, Pids: 100, CPUs: 2, Files: 64, Size: 1e9, Tmp: 2 << 20},
+		Budget: caisson.Budget{Tokens: 1000, Cost: 5_250_000, Wall: 2 * time.Hour, Turns: 10, Output: 1 << 20},
+		Env:    []string{"GOFLAGS", "CI"}, Mounts: []caisson.Mount{{Source: "/opt/go", Target: "/opt/go"}, {Source: "/srv/data", Target: "/data", Write: true}},
+		Caches: []string{"go", "npm"}, Review: Review{48 * time.Hour, time.Hour, 500 * time.Millisecond}, OnUnknown: "tell",
+		Prices:       map[string]caisson.Price{"x/m": {Input: 3e6, Output: 15e6, CacheRead: 3e5, CacheWrite: 3e6}},
+		Instructions: []string{"AGENTS.md", "/home/u/rules.md"}, StateDir: "/var/lib/caisson", Keep: 30 * 24 * time.Hour,
+	}
+	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{})); diff != "" {
+		t.Error(diff)
+	}
+	for _, s := range Reference() {
+		if c.Origin(s.Key) != "config.yaml" {
+			t.Errorf("%s is set in everything and has the origin %q", s.Key, c.Origin(s.Key))
+		}
+		if s.Doc == "" || s.Type == "" || s.Repository == "" {
+			t.Errorf("the row of %s is not complete", s.Key)
+		}
+	}
+	if mac, err := load(user(everything), File{}, "darwin", 8); err != nil || mac.Engine != "colima" {
+		t.Errorf("engine on darwin: %q, %v", mac.Engine, err)
+	}
+	if other, err := load(user("engine: {darwin: colima}"), File{}, "linux", 8); err != nil || other.Engine != "" {
+		t.Errorf("no engine for linux: %q, %v", other.Engine, err)
+	}
+}
+
+// The defaults in the table are what holds: read as a file, they change nothing.
+func TestReferenceDefaults(t *testing.T) {
+	want, _ := load(File{}, File{}, "linux", 8)
+	for _, s := range Reference() {
+		text := s.Default
+		switch s.Type {
+		case "size", "time", "number", "money":
+			text, _, _ = strings.Cut(text, " (")
+			if s.Key == "limits.cpus" {
+				continue
+			}
+		case "supervised, sandboxed or unattended", "ask or tell", "time, or forever":
+		case "list of controls", "list of files":
+			text = "[" + text + "]"
+		default:
+			continue
+		}
+		file := text
+		keys := strings.Split(s.Key, ".")
+		slices.Reverse(keys)
+		for _, k := range keys {
+			file = "{" + k + ": " + file + "}"
+		}
+		got, err := load(user(file), File{}, "linux", 8)
+		if err != nil {
+			t.Errorf("%s: %v", s.Key, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{})); diff != "" {
+			t.Errorf("%s: %s", s.Key, diff)
+		}
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	for text, want := range map[string]string{
+		"modl: x":                           `config-invalid config.yaml:1: unknown key "modl"`,
+		"\nlimits:\n  memroy: 1GiB":         `config-invalid config.yaml:3: limits: unknown key "memroy"`,
+		"limits: {memory: 1GiB, memory: 2}": `config-invalid config.yaml:1: limits: key "memory" is given twice`,
+		"model: gpt":                        `config-invalid`,
+		"model: 3":                          `config-invalid`,
+		"engine: none":                      `config-invalid config.yaml:1: engine: no boundary`,
+		"engine: /bin/sh":                   `config-invalid`,
+		"engine: {plan9: x}":                `config-invalid`,
+		"preset: yolo":                      `config-invalid config.yaml:1: preset: must be one of`,
+		"require: [file]":                   `config-invalid`,
+		"require: files":                    `config-invalid`,
+		"limits: {memory: 4G}":              `config-invalid config.yaml:1: limits.memory: "4G" is not a size`,
+		"limits: {memory: 1.5GiB}":          `config-invalid`,
+		"limits: {memory: -1GiB}":           `limit-invalid config.yaml:1: limits.memory: is out of range: at least 16MiB, at most 16TiB`,
+		"limits: {memory: 0}":               `limit-invalid`,
+		"limits: {memory: 9999999TiB}":      `config-invalid config.yaml:1: limits.memory: "9999999TiB" is too large`,
+		"limits: {memory: 17TiB}":           `limit-invalid`,
+		"limits: {pids: -3}":                `limit-invalid`,
+		"limits: {pids: 3}":                 `limit-invalid`,
+		"limits: {pids: 0x10}":              `config-invalid`,
+		"limits: {pids: many}":              `config-invalid`,
+		"limits: {cpus: 1.5}":               `config-invalid`,
+		"limits: 4":                         `config-invalid`,
+		"budget: {cost: 5}":                 `config-invalid`,
+		"budget: {cost: 5 EUR}":             `config-invalid`,
+		"budget: {cost: 0.0000001 USD}":     `config-invalid`,
+		"budget: {cost: -5 USD}":            `limit-invalid`,
+		"budget: {wall: 2}":                 `config-invalid`,
+		"budget: {wall: -2h}":               `limit-invalid`,
+		"budget: {wall: 999999d}":           `config-invalid config.yaml:1: budget.wall: "999999d" is too long`,
+		"budget: {tokens: -1}":              `limit-invalid`,
+		"env: [A=b]":                        `config-invalid`,
+		"env: [A, A]":                       `config-invalid config.yaml:1: env[1]: "A" is there twice`,
+		"mounts: [{target: /x}]":            `config-invalid config.yaml:1: mounts[0]: a mount without a source`,
+		"mounts: [{source: x}]":             `config-invalid`,
+		"mounts: [{source: /a/../b}]":       `config-invalid`,
+		"mounts: [{source: /}]":             `config-invalid`,
+		"mounts: [{source: /a}, {source: /b, target: /a}]": `config-invalid`,
+		"caches: [maven]":                                     `config-invalid`,
+		"review: {expire: 0s}":                                `limit-invalid`,
+		"review: {expire: forever}":                           `config-invalid`,
+		"on_unknown: maybe":                                   `config-invalid`,
+		"model_prices: {x/m: {input: 3 USD}}":                 `config-invalid config.yaml:1: model_prices.x/m: the price of output is missing`,
+		"model_prices: {x/m: {input: -3 USD, output: 1 USD}}": `limit-invalid`,
+		"model_prices: {m: {input: 3 USD, output: 1 USD}}":    `config-invalid`,
+		"instructions: [../x]":                                `config-invalid`,
+		"state_dir: x":                                        `config-invalid`,
+		"keep: -1d":                                           `limit-invalid`,
+		"keep: 0":                                             `config-invalid`,
+		"hooks: [x]":                                          `config-invalid`,
+		"a: [":                                                `config-invalid config.yaml:`,
+	} {
+		_, err := load(user(text), File{}, "linux", 8)
+		if err == nil {
+			t.Errorf("%s: no error", text)
+			continue
+		}
+		e := caisson.AsError(err)
+		if got := string(e.Code) + " " + err.Error(); !strings.HasPrefix(got, want) {
+			t.Errorf("%s\n got %s\nwant %s", text, got, want)
+		}
+		if e.Code.Info().Exit != 78 || e.Detail["file"] != "config.yaml" {
+			t.Errorf("%s: exit %d, detail %v", text, e.Code.Info().Exit, e.Detail)
+		}
+	}
+}
+
+func TestRepositoryOnlyTightens(t *testing.T) {
+	for _, c := range []struct{ user, repo, key string }{
+		{"", "model: a/b", "model"}, {"", "engine: docker", "engine"}, {"", "env: [AWS_SECRET_ACCESS_KEY]", "env"}, {"", "mounts: [{source: /}]", ""},
+		{"", "mounts: [{source: /etc}]", "mounts"}, {"", "caches: [go]", "caches"}, {"", "model_prices: {a/b: {input: 0 USD, output: 0 USD}}", "model_prices"},
+		{"", "state_dir: /x", "state_dir"}, {"", "keep: 1d", "keep"}, {"", "limits: {memory: 8GiB}", "limits.memory"}, {"", "limits: {cpus: 8}", "limits.cpus"},
+		{"limits: {memory: 1GiB}", "limits: {memory: 2GiB}", "limits.memory"}, {"preset: supervised", "preset: sandboxed", "preset"},
+		{"preset: supervised", "preset: unattended", "preset"}, {"preset: unattended", "preset: supervised", "preset"}, {"budget: {tokens: 5}", "budget: {tokens: 6}", "budget.tokens"},
+		{"budget: {tokens: 5}", "budget: {tokens: 0}", "budget.tokens"}, {"", "review: {expire: 48h}", "review.expire"}, {"", "on_unknown: tell", "on_unknown"},
+		{"", "instructions: [/etc/passwd]", "instructions"},
+	} {
+		_, err := load(user(c.user), repo(c.repo), "linux", 8)
+		e := caisson.AsError(err)
+		if c.key == "" && e != nil {
+			continue // not valid for anyone
+		}
+		if e == nil || e.Code != caisson.CodeConfigWidens || e.Detail["key"] != c.key || !strings.HasPrefix(e.Error(), ".caisson/config.yaml:1: ") || e.Code.Info().Exit != 78 {
+			t.Errorf("%q over %q: %v %v", c.repo, c.user, err, e)
+		}
+	}
+	c, err := load(user("budget: {turns: 5}\nrequire: [files]\nlimits: {pids: 100}"), repo(`
+preset: supervised
+require: [memory, files]
+limits: {memory: 1GiB, pids: 100}
+budget: {tokens: 10, turns: 4}
+review: {expire: 1h}
+on_unknown: ask
+instructions: [docs/agents.md]
+`), "linux", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Preset != "supervised" || c.Limits.Memory != 1<<30 || c.Limits.Pids != 100 || c.Budget.Tokens != 10 || c.Budget.Turns != 4 || c.Review.Expire != time.Hour {
+		t.Errorf("%+v", c)
+	}
+	if !slices.Equal(c.Require, []caisson.Control{"files", "memory"}) || !slices.Equal(c.Instructions, []string{"AGENTS.md", "docs/agents.md"}) {
+		t.Errorf("require %v, instructions %v", c.Require, c.Instructions)
+	}
+	for key, want := range map[string]string{
+		"preset": ".caisson/config.yaml", "require": "config.yaml, .caisson/config.yaml", "limits.memory": ".caisson/config.yaml", "budget.turns": ".caisson/config.yaml",
+		"limits.files": Default, "instructions": ".caisson/config.yaml",
+	} {
+		if got := c.Origin(key); got != want {
+			t.Errorf("origin of %s: %q, want %q", key, got, want)
+		}
+	}
+	// What a refused repository wrote is nowhere in what the user has.
+	if again, err := load(user(""), File{}, "linux", 8); err != nil || again.Preset != "sandboxed" {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+func TestRepositoryRow(t *testing.T) {
+	for _, s := range Reference() {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "mounts", "caches", "model_prices", "state_dir", "keep"}, s.Key); mayNot != (s.Repository == "no") {
+			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
+		}
+	}
+}
+
+func TestPaths(t *testing.T) {
+	env := func(pairs ...string) func(string) string {
+		return func(name string) string {
+			for i := 0; i < len(pairs); i += 2 {
+				if pairs[i] == name {
+					return pairs[i+1]
+				}
+			}
+			return ""
+		}
+	}
+	for _, c := range []struct {
+		env  func(string) string
+		want Dirs
+	}{
+		{env("HOME", "/h"), Dirs{"/h/.config/caisson", "/h/.local/state/caisson", "/h/.local/state/caisson"}},
+		{env("HOME", "/h", "XDG_RUNTIME_DIR", "/run/u"), Dirs{"/h/.config/caisson", "/h/.local/state/caisson", "/run/u/caisson"}},
+		{env("HOME", "/h", "XDG_CONFIG_HOME", "relative", "XDG_STATE_HOME", "/s", "XDG_RUNTIME_DIR", "x"), Dirs{"/h/.config/caisson", "/s/caisson", "/s/caisson"}},
+		{env("XDG_CONFIG_HOME", "/c", "XDG_STATE_HOME", "/s"), Dirs{"/c/caisson", "/s/caisson", "/s/caisson"}},
+	} {
+		got, err := Paths(c.env)
+		if err != nil || got != c.want {
+			t.Errorf("%+v, %v, want %+v", got, err, c.want)
+		}
+	}
+	for _, e := range []func(string) string{env(), env("HOME", "h"), env("XDG_CONFIG_HOME", "/c")} {
+		if _, err := Paths(e); caisson.CodeOf(err) != caisson.CodeConfigInvalid {
+			t.Errorf("without a home: %v", err)
+		}
+	}
+	d := Dirs{"/c", "/s", "/s"}.WithState("/x")
+	if d.Ledger() != "/x/ledger.db" || d.Instances() != "/x/instances" || d.UserPolicy() != "/c/policy.yaml" || d.Workspaces() != "/x/workspaces" {
+		t.Errorf("%+v", d)
+	}
+	if d := (Dirs{"/c", "/s", "/r"}).WithState("/x"); d.Instances() != "/r/instances" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(everything), []byte("limits: {memory: 1GiB}"))
+	f.Add([]byte("budget: {cost: 1 USD}"), []byte("budget: {cost: 2 USD}"))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		c, err := load(File{"a", a}, File{"b", b}, "linux", 4)
+		if err != nil {
+			if caisson.AsError(err).Code.Info().Exit != 78 {
+				t.Fatal(err)
+			}
+			return
+		}
+		alone, err := load(File{"a", a}, File{}, "linux", 4)
+		if err != nil {
+			t.Fatalf("with a repository it is read, without not: %v", err)
+		}
+		if c.Limits.Memory > alone.Limits.Memory || c.Model != alone.Model || len(c.Env) != len(alone.Env) || len(c.Mounts) != len(alone.Mounts) {
+			t.Fatalf("a repository widened %+v to %+v", alone, c)
+		}
+	})
+}

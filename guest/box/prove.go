@@ -1,0 +1,201 @@
+//go:build linux
+
+package box
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/plan"
+)
+
+// prove tries the forbidden things. One that succeeds is an error: the box is
+// not what it is said to be, and must not be used.
+func prove(p *plan.Plan, report *plan.Report) error {
+	for _, try := range []func(*plan.Plan, *plan.Report) plan.Test{
+		tryOutside, tryWrite, tryLandlock, tryNetwork, tryProcesses, tryDisk, tryPrivileges, trySyscalls,
+	} {
+		test := try(p, report)
+		if test.Control == "" {
+			continue
+		}
+		report.Tests = append(report.Tests, test)
+		if test.Broke != "" {
+			return fmt.Errorf("%s: %s", test.Control, test.Broke)
+		}
+	}
+	return nil
+}
+
+func tryOutside(p *plan.Plan, _ *plan.Report) plan.Test {
+	test := plan.Test{Control: "files", Tried: "see " + strings.Join(p.Outside, ", ")}
+	for _, path := range p.Outside {
+		if _, err := os.Lstat(path); err == nil {
+			test.Broke = path + " of the host can be seen"
+		}
+	}
+	return test
+}
+
+func tryWrite(p *plan.Plan, _ *plan.Report) plan.Test {
+	test := plan.Test{Control: "files", Tried: "write outside what was given"}
+	dirs := []string{"/", "/etc"}
+	for _, m := range p.Mounts {
+		if m.Dir && !m.Write {
+			dirs = append(dirs, m.Target)
+		}
+	}
+	for _, dir := range append(dirs, p.System...) {
+		name := filepath.Join(dir, ".caisson-self-test")
+		fd, err := unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err == nil {
+			unix.Close(fd)
+			unix.Unlink(name)
+			test.Broke = "a file could be made in " + dir
+		}
+	}
+	return test
+}
+
+func tryLandlock(p *plan.Plan, report *plan.Report) plan.Test {
+	if report.Landlock == 0 {
+		return plan.Test{}
+	}
+	test := plan.Test{Control: "files", Tried: "read what Landlock does not grant"}
+	if canRead(p.Proof) {
+		test.Broke = "Landlock was accepted and enforces nothing"
+	}
+	return test
+}
+
+func tryNetwork(*plan.Plan, *plan.Report) plan.Test {
+	test := plan.Test{Control: "network", Tried: "reach an outside address (IPv4, IPv6), list devices"}
+	outside := map[int]unix.Sockaddr{
+		unix.AF_INET:  &unix.SockaddrInet4{Port: 53, Addr: [4]byte{192, 0, 2, 1}},                   // TEST-NET-1, RFC 5737
+		unix.AF_INET6: &unix.SockaddrInet6{Port: 53, Addr: [16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1}}, // RFC 3849
+	}
+	for family, address := range outside {
+		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		if unix.Connect(fd, address) == nil { // of a datagram socket: is there a route?
+			test.Broke = "there is a route to the outside"
+		}
+		unix.Close(fd)
+	}
+	raw, err := os.ReadFile("/proc/net/dev")
+	if err != nil {
+		test.Broke = "the devices cannot be listed"
+	}
+	for line := range strings.Lines(string(raw)) {
+		name, _, device := strings.Cut(line, ":")
+		// Tunnel modules put a fallback device, down and bound to nothing, into
+		// every new network namespace; the routes above decide.
+		if name = strings.TrimSpace(name); device && name != "lo" && deviceUp(name) {
+			test.Broke = "there is a network device " + name
+		}
+	}
+	return test
+}
+
+func deviceUp(name string) bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq(name)
+	if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, request) != nil {
+		return true
+	}
+	return request.Uint16()&unix.IFF_UP != 0
+}
+
+func tryProcesses(*plan.Plan, *plan.Report) plan.Test {
+	test := plan.Test{Control: "processes", Tried: "see and signal other processes"}
+	if os.Getpid() != 1 {
+		test.Broke = "the guest is not the first process"
+	}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		test.Broke = "/proc cannot be read"
+		return test
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid != 1 {
+			test.Broke = "a process of the host can be seen"
+		}
+	}
+	if err := unix.Kill(-1, 0); !errors.Is(err, unix.ESRCH) {
+		test.Broke = "there are other processes that can be signalled"
+	}
+	return test
+}
+
+func tryDisk(p *plan.Plan, _ *plan.Report) plan.Test {
+	test := plan.Test{Control: "disk", Tried: "look at the size of private directories"}
+	for _, path := range p.Private {
+		var st unix.Statfs_t
+		if err := unix.Statfs(path, &st); err != nil || int64(st.Blocks)*st.Bsize > p.Tmp+st.Bsize {
+			test.Broke = path + " is larger than allowed"
+		}
+	}
+	return test
+}
+
+func tryPrivileges(*plan.Plan, *plan.Report) plan.Test {
+	test := plan.Test{Control: "privileges", Tried: "hold a capability, become root, write the kernel's settings"}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var held [2]unix.CapUserData
+	if err := unix.Capget(&header, &held[0]); err != nil || held != [2]unix.CapUserData{} {
+		test.Broke = "a capability is left"
+	}
+	if set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || set != 1 {
+		test.Broke = "new privileges are not forbidden"
+	}
+	if unix.Setresuid(0, 0, 0) == nil {
+		test.Broke = "it could become root"
+	}
+	for _, name := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger"} {
+		if fd, err := unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
+			unix.Close(fd)
+			test.Broke = name + " can be written"
+		}
+	}
+	return test
+}
+
+// trySyscalls makes calls that fail without a filter too, but otherwise.
+func trySyscalls(*plan.Plan, *plan.Report) plan.Test {
+	test := plan.Test{Control: "syscalls", Tried: "call what is filtered"}
+	const upperHalf = 1 << 32 // the kernel looks at the lower half only, and so must the filter
+	for _, call := range []struct {
+		name    string
+		want    unix.Errno
+		number  uintptr
+		a, b, c uintptr
+	}{
+		{"mount", unix.EPERM, unix.SYS_MOUNT, 0, 0, 0},
+		{"unshare", unix.EPERM, unix.SYS_UNSHARE, unix.CLONE_NEWUSER, 0, 0},
+		{"clone", unix.EPERM, unix.SYS_CLONE, unix.CLONE_NEWUSER | unix.CLONE_FS, 0, 0},
+		{"clone3", unix.ENOSYS, unix.SYS_CLONE3, 0, 0, 0},
+		{"keyctl", unix.EPERM, unix.SYS_KEYCTL, ^uintptr(0), 0, 0},
+		{"bpf", unix.EPERM, unix.SYS_BPF, ^uintptr(0), 0, 0},
+		{"ioctl TIOCSTI", unix.EPERM, unix.SYS_IOCTL, 0, unix.TIOCSTI | upperHalf, 0},
+		{"socket AF_VSOCK", unix.EAFNOSUPPORT, unix.SYS_SOCKET, unix.AF_VSOCK | upperHalf, unix.SOCK_STREAM, 0},
+	} {
+		if _, _, errno := unix.RawSyscall(call.number, call.a, call.b, call.c); errno != call.want {
+			test.Broke = call.name + " is not filtered"
+		}
+	}
+	return test
+}

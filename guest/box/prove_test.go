@@ -1,0 +1,148 @@
+//go:build linux && (amd64 || arm64)
+
+package box
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/plan"
+)
+
+// A test that is in no box: every self-test must say so.
+func TestProveNoticesNoBox(t *testing.T) {
+	dir := t.TempDir()
+	proof := filepath.Join(dir, "proof")
+	if err := os.WriteFile(proof, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := &plan.Plan{
+		Outside: []string{"/usr"}, Mounts: []plan.Mount{{Target: dir, Dir: true}}, Private: []string{dir}, Tmp: 1, Proof: proof,
+	}
+	for name, try := range map[string]func(*plan.Plan, *plan.Report) plan.Test{
+		"outside": tryOutside, "write": tryWrite, "processes": tryProcesses, "disk": tryDisk,
+		"privileges": tryPrivileges, "syscalls": trySyscalls,
+	} {
+		if test := try(p, &plan.Report{}); test.Broke == "" || test.Control == "" {
+			t.Errorf("%s: %+v; want it to notice", name, test)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("the self-tests left %v (%v)", left, err)
+	}
+	report := &plan.Report{}
+	if err := prove(p, report); err == nil || len(report.Tests) != 1 {
+		t.Errorf("prove: %v after %d tests; want an error at the first", err, len(report.Tests))
+	}
+}
+
+// A Landlock ruleset that was accepted and enforces nothing is noticed.
+// Origin: OpenShell 803.
+func TestCase_S13(t *testing.T) {
+	proof := filepath.Join(t.TempDir(), "proof")
+	if err := os.WriteFile(proof, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := &plan.Plan{Proof: proof}
+	if test := tryLandlock(p, &plan.Report{Landlock: 7}); test.Broke == "" {
+		t.Error("it was not noticed")
+	}
+	if test := tryLandlock(p, &plan.Report{}); test.Control != "" {
+		t.Errorf("without Landlock: %+v", test)
+	}
+	if err := os.Remove(proof); err != nil {
+		t.Fatal(err)
+	}
+	if test := tryLandlock(p, &plan.Report{Landlock: 7}); test.Broke != "" {
+		t.Errorf("refused, and: %+v", test)
+	}
+}
+
+// run is what the kernel does with a filter, for the instructions that are used.
+func run(t *testing.T, filter []unix.SockFilter, data [64]byte) uint32 {
+	t.Helper()
+	var acc uint32
+	for pc := 0; pc < len(filter); pc++ {
+		switch i := filter[pc]; i.Code {
+		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
+			acc = uint32(data[i.K]) | uint32(data[i.K+1])<<8 | uint32(data[i.K+2])<<16 | uint32(data[i.K+3])<<24
+		case unix.BPF_RET | unix.BPF_K:
+			return i.K
+		default:
+			yes := false
+			switch i.Code {
+			case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
+				yes = acc == i.K
+			case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
+				yes = acc >= i.K
+			case unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K:
+				yes = acc&i.K != 0
+			default:
+				t.Fatalf("instruction %d has code %#x", pc, i.Code)
+			}
+			if yes {
+				pc += int(i.Jt)
+			} else {
+				pc += int(i.Jf)
+			}
+		}
+	}
+	t.Fatal("the filter has no end")
+	return 0
+}
+
+func TestFilter(t *testing.T) {
+	filter := program()
+	const upper = 0xdeadbeef << 32
+	allow, eperm := uint32(unix.SECCOMP_RET_ALLOW), uint32(unix.SECCOMP_RET_ERRNO|unix.EPERM)
+	enosys, eafnosupport := uint32(unix.SECCOMP_RET_ERRNO|unix.ENOSYS), uint32(unix.SECCOMP_RET_ERRNO|unix.EAFNOSUPPORT)
+	for _, c := range []struct {
+		name   string
+		arch   uint32
+		number uint32
+		args   [3]uint64
+		want   uint32
+	}{
+		{"read", nativeArch, unix.SYS_READ, [3]uint64{}, allow},
+		{"another machine's", 0x40000003, unix.SYS_READ, [3]uint64{}, enosys},
+		{"x32", nativeArch, 0x40000000 | unix.SYS_READ, [3]uint64{}, enosys},
+		{"thread", nativeArch, unix.SYS_CLONE, [3]uint64{unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_THREAD | unix.CLONE_SIGHAND}, allow},
+		{"user namespace", nativeArch, unix.SYS_CLONE, [3]uint64{unix.CLONE_NEWUSER | 17}, eperm},
+		{"network namespace, upper half", nativeArch, unix.SYS_CLONE, [3]uint64{upper | unix.CLONE_NEWNET}, eperm},
+		{"clone3", nativeArch, unix.SYS_CLONE3, [3]uint64{}, enosys},
+		{"TCGETS", nativeArch, unix.SYS_IOCTL, [3]uint64{0, unix.TCGETS}, allow},
+		{"TIOCSTI", nativeArch, unix.SYS_IOCTL, [3]uint64{0, unix.TIOCSTI}, eperm},
+		{"TIOCSTI, upper half", nativeArch, unix.SYS_IOCTL, [3]uint64{0, upper | unix.TIOCSTI}, eperm},
+		{"TIOCLINUX", nativeArch, unix.SYS_IOCTL, [3]uint64{0, unix.TIOCLINUX}, eperm},
+		{"unix", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, allow},
+		{"inet", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM}, allow},
+		{"inet6", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_STREAM}, allow},
+		{"netlink route", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, allow},
+		{"netlink netfilter", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, eafnosupport},
+		{"packet", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_PACKET, unix.SOCK_RAW}, eafnosupport},
+		{"vsock, upper half", nativeArch, unix.SYS_SOCKET, [3]uint64{upper | unix.AF_VSOCK}, eafnosupport},
+		{"alg", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_ALG}, eafnosupport},
+		{"mount", nativeArch, unix.SYS_MOUNT, [3]uint64{}, eperm},
+		{"ptrace", nativeArch, unix.SYS_PTRACE, [3]uint64{}, eperm},
+		{"the last of the list", nativeArch, unix.SYS_VHANGUP, [3]uint64{}, eperm},
+		{"execve", nativeArch, unix.SYS_EXECVE, [3]uint64{}, allow},
+	} {
+		var data [64]byte
+		put := func(at int, v uint64, n int) {
+			for i := range n {
+				data[at+i] = byte(v >> (8 * i))
+			}
+		}
+		put(dataNumber, uint64(c.number), 4)
+		put(dataArch, uint64(c.arch), 4)
+		for i, v := range c.args {
+			put(dataArgs+8*i, v, 8)
+		}
+		if got := run(t, filter, data); got != c.want {
+			t.Errorf("%s: %#x, want %#x", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+//go:build linux
+
+// Package box builds the inside of a box: it runs in the guest, as the first
+// process of namespaces that the host has made, before anything else of the
+// box's runs. When SetUp has returned without an error, the process and all
+// that it will ever start
+//
+//   - see only the files that the plan names, on a root of their own;
+//   - have no capabilities, no way to gain any, and a system-call filter;
+//   - have tried the forbidden things and been refused.
+//
+// What it does not promise: limits of memory and processor time, which the host
+// sets from outside, and anything about the host's kernel being free of faults.
+package box
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/plan"
+)
+
+// setUpSeconds bounds the set-up: the host gives up after 5 s, and a guest
+// whose host cannot end it any more ends itself soon after.
+const setUpSeconds = 8
+
+// SetUp reads the plan from plan.ControlFD, builds the box, proves it and
+// reports. After an error the caller must exit at once: the process is in an
+// unfinished box. It exits by itself when the host goes away meanwhile.
+func SetUp() error {
+	control := os.NewFile(plan.ControlFD, "control")
+	if control == nil {
+		return errors.New("read plan: no descriptor")
+	}
+	defer control.Close()
+	var p plan.Plan
+	raw, err := io.ReadAll(control)
+	if err != nil {
+		return fmt.Errorf("read plan: %w", err)
+	}
+	if err := json.Unmarshal(raw, &p); err != nil { // also: the host died before it had sent all
+		return fmt.Errorf("read plan: %w", err)
+	}
+	unix.Umask(0o022)
+	// Programs inside have the guest's user and may signal it. The kernel keeps
+	// from a first process what it has no handler for; Go handles all.
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGALRM, unix.SIGVTALRM, unix.SIGPROF, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGIO, unix.SIGPWR, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT)
+	stop, err := watchHost()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	report, err := build(p)
+	raw, marshalErr := json.Marshal(report)
+	if marshalErr != nil {
+		return marshalErr
+	}
+	if _, writeErr := control.Write(raw); writeErr != nil {
+		return fmt.Errorf("write report: %w", writeErr)
+	}
+	return err
+}
+
+// watchHost ends the process when the host's end of the stream closes before
+// the set-up has ended; from then on whoever serves the stream sees its end.
+func watchHost() (stop func(), err error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("make pipe: %w", err)
+	}
+	done := make(chan struct{})
+	go func() { // ends when stop closes the pipe
+		defer close(done)
+		fds := []unix.PollFd{{Fd: plan.StreamFD, Events: unix.POLLRDHUP}, {Fd: int32(ends[0]), Events: unix.POLLIN}}
+		for {
+			n, err := unix.Poll(fds, setUpSeconds*1000)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil || n == 0 || fds[0].Revents != 0 {
+				os.Exit(1)
+			}
+			return
+		}
+	}()
+	return func() {
+		unix.Close(ends[1])
+		<-done
+		unix.Close(ends[0])
+	}, nil
+}
+
+// step is one part of the set-up, named for the report.
+type step struct {
+	name string
+	do   func(*plan.Plan, *plan.Report) error
+}
+
+func build(p plan.Plan) (plan.Report, error) {
+	report := plan.Report{}
+	for _, s := range []step{
+		{"network", upLoopback},
+		{"root", buildRoot},
+		{"host name", setNames},
+		{"limits", setLimits},
+		{"landlock", restrictFiles},
+		{"capabilities", dropCapabilities},
+		{"seccomp", filterSyscalls},
+		{"self-test", prove},
+	} {
+		if err := s.do(&p, &report); err != nil {
+			report.Failed, report.Error = s.name, err.Error()
+			var errno syscall.Errno
+			if errors.As(err, &errno) {
+				report.Errno = int(errno)
+			}
+			return report, fmt.Errorf("set up %s: %w", s.name, err)
+		}
+	}
+	return report, nil
+}
+
+// upLoopback brings lo up, so that servers inside can be reached from inside.
+func upLoopback(*plan.Plan, *plan.Report) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open socket: %w", err)
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
+		return fmt.Errorf("bring lo up: %w", err)
+	}
+	return nil
+}
+
+func setNames(p *plan.Plan, _ *plan.Report) error {
+	if err := unix.Sethostname([]byte(hostName(p))); err != nil {
+		return fmt.Errorf("set host name: %w", err)
+	}
+	return nil
+}
+
+func hostName(p *plan.Plan) string { return "box-" + p.ID }
+
+// setLimits sets what every process inherits. Address space is left alone: it
+// is not memory, and Node, Java and Go reserve far more than they use.
+func setLimits(p *plan.Plan, _ *plan.Report) error {
+	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: uint64(p.Files), unix.RLIMIT_FSIZE: uint64(p.Size)}
+	if p.Pids > 0 {
+		limits[unix.RLIMIT_NPROC] = uint64(p.Pids)
+	}
+	for which, most := range limits {
+		var now syscall.Rlimit
+		if err := syscall.Getrlimit(which, &now); err != nil {
+			return fmt.Errorf("read limit %d: %w", which, err)
+		}
+		// Lowering is always allowed; the hard limit of an unprivileged host
+		// user may already be below what is wanted.
+		most = min(most, now.Max)
+		if err := syscall.Setrlimit(which, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+			return fmt.Errorf("set limit %d: %w", which, err)
+		}
+	}
+	if p.CPUs > 0 {
+		return bindProcessors(int(p.CPUs))
+	}
+	return nil
+}

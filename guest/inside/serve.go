@@ -1,0 +1,228 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/wire"
+	"github.com/caisson-run/caisson/internal/proctree"
+)
+
+// Options say what to serve.
+type Options struct {
+	// Stream leads to the host. Serve owns it. A descriptor that blocks serves
+	// best: the thread that waits for a frame is then the one that acts on it.
+	Stream io.ReadWriteCloser
+}
+
+// server is the guest.
+type server struct {
+	stream io.ReadWriteCloser
+	in     *wire.Reader
+	out    *wire.Writer
+	hello  wire.Hello
+	root   *os.Root // of the workspace; nil without one
+	null   *os.File
+
+	ignored uint64 // signals that this process was started with ignored
+
+	mu      sync.Mutex
+	open    map[uint32]stream
+	holders map[int]bool // holders that were not reaped yet
+}
+
+// stream is one open stream at the guest.
+type stream interface {
+	frame(h wire.Header, in *wire.Reader) error
+}
+
+// Serve answers the host until the stream ends, then ends every process that
+// it started, and, as the first process of a pid namespace, every process in
+// it. It returns nil where the stream was closed between two frames. The caller
+// must exit then: goroutines that wait for the host are not waited for.
+//
+// It changes this process: it makes it a subreaper that cannot be traced. Nothing
+// else may start processes in it: they would be taken for strays and ended.
+func Serve(o Options) error {
+	// Two are enough for what a guest does, and each costs memory.
+	runtime.GOMAXPROCS(2)
+	debug.SetGCPercent(25)
+	runtime.LockOSThread() // see begin
+	defer runtime.UnlockOSThread()
+	s := &server{
+		stream: o.Stream, in: wire.NewReader(o.Stream, wire.MaxControl), out: wire.NewWriter(o.Stream, nil),
+		open: map[uint32]stream{}, holders: map[int]bool{}, ignored: ignoredSignals(),
+	}
+	if err := s.prepare(); err != nil {
+		refusal := caisson.Errorf(caisson.CodeSandboxLost, "the guest cannot serve: %w", err)
+		_ = s.out.Control(wire.TypeFailed, 0, refusal) // the stream may be what is broken
+		_ = o.Stream.Close()
+		return err
+	}
+	err := s.take()
+	_ = s.stream.Close()
+	s.endAll()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return err
+}
+
+// prepare greets the host and readies this process.
+func (s *server) prepare() error {
+	// The programs inside have the same user id: without this they could read
+	// the guest's memory and take its descriptors.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("forbid tracing: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	h, err := s.in.Next()
+	if err != nil {
+		return fmt.Errorf("read hello: %w", err)
+	}
+	body, err := s.in.Control(h)
+	if err != nil {
+		return fmt.Errorf("read hello: %w", err)
+	}
+	if err := wire.Decode(body, &s.hello); err != nil || h.Type != wire.TypeHello {
+		return errors.New("the first frame is no hello")
+	}
+	if s.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if s.hello.Workspace != "" {
+		if s.root, err = os.OpenRoot(s.hello.Workspace); err != nil {
+			return err
+		}
+	}
+	return s.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: s.hello.Nonce})
+}
+
+// take takes the host's frames. The host is trusted; what is checked here keeps
+// a fault of its own from going unseen.
+func (s *server) take() error {
+	for {
+		h, err := s.in.Next()
+		if err != nil {
+			return err
+		}
+		switch h.Type {
+		case wire.TypeHold:
+			err = s.hold(h)
+		case wire.TypeFile:
+			err = s.file(h)
+		default:
+			s.mu.Lock()
+			to := s.open[h.Stream]
+			s.mu.Unlock()
+			if to == nil { // closed while this was under way
+				err = s.in.Skip(h.Length)
+				break
+			}
+			err = to.frame(h, s.in)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// add opens a stream.
+func (s *server) add(id uint32, st stream) {
+	s.mu.Lock()
+	s.open[id] = st
+	s.mu.Unlock()
+}
+
+// last sends the last frame of a stream and closes it.
+func (s *server) last(t wire.Type, id uint32, body any) {
+	s.mu.Lock()
+	delete(s.open, id)
+	s.mu.Unlock()
+	_ = s.out.Control(t, id, body) // a broken stream ends the guest in take
+}
+
+// start forks a holder and registers it, so that it is not taken for a stray.
+func (s *server) start(sp *spawn) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pid, errno := fork(sp)
+	if errno != 0 {
+		return 0, errno
+	}
+	s.holders[pid] = true
+	return pid, nil
+}
+
+// reap waits for the end of a holder that is ending.
+func (s *server) reap(holder int) {
+	for {
+		if _, err := unix.Wait4(holder, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	s.mu.Lock()
+	delete(s.holders, holder)
+	s.mu.Unlock()
+}
+
+// endStrays ends and reaps what fell to the guest because its holder was killed
+// from inside, and returns how many there were. Under the lock, so that no new
+// holder is taken for a stray.
+func (s *server) endStrays() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	self := os.Getpid()
+	n := 0
+	for {
+		all, err := proctree.All()
+		if err != nil {
+			return n
+		}
+		for _, p := range proctree.Below(all, self, func(pid int) bool { return s.holders[pid] }) {
+			if p.Signal(unix.SIGKILL) {
+				n++
+			}
+		}
+		left := false
+		for _, p := range all {
+			if p.Parent == self && !s.holders[p.PID] {
+				left = true
+				_, _ = unix.Wait4(p.PID, nil, 0, nil) // it was killed; it may be gone by now
+			}
+		}
+		if !left {
+			return n
+		}
+	}
+}
+
+// endAll ends everything.
+func (s *server) endAll() {
+	if os.Getpid() == 1 {
+		_ = unix.Kill(-1, unix.SIGKILL) // all but this one; this one's exit ends what could not be reached
+		return
+	}
+	for range 200 {
+		all, err := proctree.All()
+		left := proctree.Below(all, os.Getpid(), nil)
+		if err != nil || len(left) == 0 {
+			return
+		}
+		for _, p := range left {
+			p.Signal(unix.SIGKILL)
+		}
+		<-time.After(time.Millisecond)
+	}
+}

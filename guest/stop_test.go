@@ -1,0 +1,301 @@
+package guest_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/proctree"
+)
+
+// slow is what a loaded machine may take beside what is promised.
+const slow = 400 * time.Millisecond
+
+// alive returns how many processes there are below the guest, holders included.
+func (b *box) alive(tb testing.TB) int {
+	tb.Helper()
+	all, err := proctree.All()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return len(proctree.Below(all, b.pid, nil))
+}
+
+// A deadline on a command whose grandchild called setsid, forked twice and holds
+// stdout. Origin: codex 7846, 4337.
+func TestCase_S01(t *testing.T) {
+	b := open(t)
+	out := &output{}
+	p := b.start(t, caisson.Command{
+		Line:   `(setsid sh -c 'trap "" TERM HUP; (sleep 1000; echo never) & wait' &) ; sleep 1000`,
+		Stdout: out, Stderr: out, Deadline: 100 * time.Millisecond, Grace: 100 * time.Millisecond,
+	})
+	start := time.Now()
+	exit, err := p.Wait(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 300*time.Millisecond+slow {
+		t.Errorf("it took %v", took)
+	}
+	if exit.Cause != caisson.CauseDeadline || exit.Code != caisson.ExitDeadline {
+		t.Errorf("exit = %+v", exit)
+	}
+	if n := b.alive(t); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}
+
+// The shell ends while a process substitution and a background child hold its
+// pipe. Origin: codex 5229.
+func TestCase_S02(t *testing.T) {
+	b := open(t)
+	start := time.Now()
+	exit, out := b.sh(t, `exec > >(tee log); sleep 1000 & echo done`)
+	if exit.Code != 0 || exit.Cause != "" || exit.Ended == 0 {
+		t.Errorf("exit = %+v", exit)
+	}
+	if took := time.Since(start); took > time.Second+slow {
+		t.Errorf("it took %v", took)
+	}
+	if out != "done\n" && out != "" { // tee may have been ended before it wrote
+		t.Errorf("output %q", out)
+	}
+	if n := b.alive(t); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}
+
+func TestTheFirstCauseWins(t *testing.T) {
+	b := open(t)
+	sleep := caisson.Command{Line: "sleep 1000"}
+
+	ctx, cancel := context.WithCancelCause(context.Background())
+	p := b.start(t, sleep)
+	cancel(&caisson.CauseError{Cause: caisson.CauseParent})
+	exit, err := p.Wait(ctx)
+	if err != nil || exit.Cause != caisson.CauseParent || exit.Code != 143 || exit.Signal != 15 {
+		t.Errorf("%+v, %v", exit, err)
+	}
+
+	plain, stop := context.WithCancel(context.Background())
+	p = b.start(t, sleep)
+	stop()
+	if exit, err = p.Wait(plain); err != nil || exit.Cause != caisson.CauseUnknown {
+		t.Errorf("%+v, %v", exit, err)
+	}
+
+	// The deadline passes in the grace of a cancel, which stays the cause.
+	p = b.start(t, caisson.Command{Line: `trap "" TERM; while :; do sleep 1000; done`, Deadline: 150 * time.Millisecond, Grace: 400 * time.Millisecond})
+	p.Stop(caisson.CauseUser)
+	p.Stop(caisson.CauseBudget)
+	if exit, err = p.Wait(context.Background()); err != nil || exit.Cause != caisson.CauseUser || exit.Code == caisson.ExitDeadline {
+		t.Errorf("%+v, %v", exit, err)
+	}
+
+	// A command that ends by itself has no cause.
+	p = b.start(t, caisson.Command{Line: "exit 9", Deadline: time.Minute})
+	if exit, err = p.Wait(context.Background()); err != nil || exit.Cause != "" || exit.Code != 9 {
+		t.Errorf("%+v, %v", exit, err)
+	}
+}
+
+func TestManyThatIgnoreSIGTERMAreEnded(t *testing.T) {
+	b := open(t)
+	r, w := io.Pipe()
+	p := b.start(t, caisson.Command{
+		Line:   `trap "" TERM; for i in $(seq 200); do setsid sleep 1000 & done; echo ready; while :; do wait; done`,
+		Stdout: w, Grace: 50 * time.Millisecond,
+	})
+	if _, err := io.ReadFull(r, make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	go io.Copy(io.Discard, r) //nolint:errcheck // ends with w
+	start := time.Now()
+	p.Stop(caisson.CauseUser)
+	exit, err := p.Wait(context.Background())
+	took := time.Since(start)
+	_ = w.Close()
+	if err != nil || exit.Cause != caisson.CauseUser {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	t.Logf("200 processes ended %v after the grace", took-50*time.Millisecond)
+	if took > 150*time.Millisecond+slow {
+		t.Errorf("it took %v", took)
+	}
+	if n := b.alive(t); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}
+
+func TestStoppedProcessesAreEnded(t *testing.T) {
+	b := open(t)
+	r, w := io.Pipe()
+	p := b.start(t, caisson.Command{Line: "sleep 1000 & echo $!; kill -STOP $! $$", Stdout: w, Grace: 2 * time.Second})
+	if _, err := r.Read(make([]byte, 16)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	p.Stop(caisson.CauseUser)
+	if exit, err := p.Wait(context.Background()); err != nil || time.Since(start) > time.Second {
+		t.Errorf("%+v, %v after %v", exit, err, time.Since(start)) // SIGTERM reached them, the grace was not needed
+	}
+}
+
+// blocked is a writer that takes nothing until it is let go.
+type blocked struct{ free, began chan struct{} }
+
+func (b *blocked) Write(p []byte) (int, error) {
+	select {
+	case b.began <- struct{}{}:
+	default:
+	}
+	<-b.free
+	return len(p), nil
+}
+
+func TestABlockedWriterHoldsBackOnlyItsCommand(t *testing.T) {
+	b := open(t)
+	w := &blocked{free: make(chan struct{}), began: make(chan struct{}, 1)}
+	defer close(w.free)
+	stuck := b.start(t, caisson.Command{Line: "cat /dev/zero", Stdout: w, Grace: 100 * time.Millisecond})
+	<-w.began
+	for range 3 {
+		if exit, out := b.sh(t, "echo here"); exit.Code != 0 || out != "here\n" {
+			t.Errorf("%+v, %q", exit, out)
+		}
+	}
+	start := time.Now()
+	stuck.Stop(caisson.CauseUser)
+	exit, err := stuck.Wait(context.Background())
+	if err != nil || exit.Cause != caisson.CauseUser {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	if took := time.Since(start); took > 200*time.Millisecond+slow {
+		t.Errorf("it took %v", took)
+	}
+	if exit, out := b.sh(t, "echo after"); exit.Code != 0 || out != "after\n" {
+		t.Errorf("%+v, %q", exit, out)
+	}
+}
+
+func TestADeadlineFreesFromABlockedWriter(t *testing.T) {
+	b := open(t)
+	w := &blocked{free: make(chan struct{}), began: make(chan struct{}, 1)}
+	defer close(w.free)
+	p := b.start(t, caisson.Command{Line: "echo x", Stdout: w, Deadline: 200 * time.Millisecond})
+	exit, err := p.Wait(context.Background())
+	if err != nil || exit.Code != 0 || exit.Cause != "" { // it had ended by itself
+		t.Errorf("%+v, %v", exit, err)
+	}
+}
+
+func TestKilledHolderIsSeenAndNothingIsLeft(t *testing.T) {
+	b := open(t)
+	other := b.start(t, caisson.Command{Line: "sleep 1000"})
+	exit, _ := b.sh(t, `setsid sleep 1000 & setsid sleep 1000 & kill -KILL $PPID; sleep 1000`)
+	if exit.Code != 137 || exit.Signal != 9 || exit.Ended < 3 {
+		t.Errorf("exit = %+v", exit)
+	}
+	if n := b.alive(t); n != 2 { // the other's holder and its program
+		t.Errorf("%d processes are left", n)
+	}
+	other.Stop(caisson.CauseUser)
+	if exit, err := other.Wait(context.Background()); err != nil || exit.Signal != 15 {
+		t.Errorf("the other: %+v, %v", exit, err)
+	}
+}
+
+func TestStoppedHolderDoesNotHoldUp(t *testing.T) {
+	b := open(t)
+	p := b.start(t, caisson.Command{Line: `kill -STOP $PPID; sleep 1000`, Grace: 50 * time.Millisecond, Deadline: 200 * time.Millisecond})
+	exit, err := p.Wait(context.Background())
+	if err != nil || exit.Cause != caisson.CauseDeadline {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	if n := b.alive(t); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}
+
+func TestDropAndHold(t *testing.T) {
+	b := open(t)
+	path := b.dir + "/began"
+	p, err := b.Hold(context.Background(), caisson.Command{Line: "touch began"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := p.Identity()
+	seen, there := proctree.Of(id.PID)
+	if !there || seen.Start != id.Start || b.alive(t) != 2 {
+		t.Errorf("the held process is not there: %+v", id)
+	}
+	all, _ := proctree.All()
+	inside := false
+	for _, q := range proctree.Below(all, b.pid, nil) {
+		inside = inside || q.PID == id.PID
+	}
+	if !inside {
+		t.Errorf("%+v is not below the guest", id)
+	}
+	p.Drop()
+	if _, err := p.Wait(context.Background()); caisson.CodeOf(err) != caisson.CodeNotExecuted {
+		t.Errorf("Wait after Drop: %v", err)
+	}
+	if err := p.Release(); caisson.CodeOf(err) != caisson.CodeNotExecuted && caisson.CodeOf(err) != caisson.CodeStateInvalid {
+		t.Errorf("Release after Drop: %v", err)
+	}
+	b.sh(t, "true") // after what the drop set off
+	for b.alive(t) != 0 {
+		b.sh(t, "true")
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a dropped command began")
+	}
+}
+
+func TestTheEndOfTheStreamEndsAll(t *testing.T) {
+	b := open(t)
+	p := b.start(t, caisson.Command{Line: `trap "" TERM HUP; setsid sleep 1000 & sleep 1000`})
+	ids, err := proctree.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := proctree.Below(ids, b.pid, nil)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(context.Background()); caisson.CodeOf(err) != caisson.CodeSandboxLost {
+		t.Errorf("Wait: %v", err)
+	}
+	<-b.Done()
+	if err := b.cmd.Wait(); err != nil {
+		t.Errorf("the guest ended with %v", err)
+	}
+	for _, q := range below { // the namespace is gone when its first process is
+		if now, there := proctree.Of(q.PID); there && now.Start == q.Start && !now.Zombie {
+			t.Errorf("process %d is left", q.PID)
+		}
+	}
+	if _, err := b.Hold(context.Background(), caisson.Command{Line: "true"}); caisson.CodeOf(err) != caisson.CodeSandboxLost {
+		t.Errorf("Hold: %v", err)
+	}
+}
+
+// A loop that makes 10,000 orphans. Origin: codex 38505.
+func TestCase_S18(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes 10,000 processes")
+	}
+	b := open(t)
+	exit, out := b.sh(t, `i=0; while [ $i -lt 10000 ]; do ( : & ) ; i=$((i+1)); done; wait; ls -d /proc/[0-9]* | wc -l`)
+	left, err := strconv.Atoi(strings.TrimSpace(out))
+	if exit.Code != 0 || err != nil || left > 60 { // some are on their way
+		t.Errorf("%+v, %q processes", exit, out)
+	}
+}

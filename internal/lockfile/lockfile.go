@@ -1,0 +1,123 @@
+// Package lockfile holds files that one process at a time may hold. The kernel
+// lets go of a lock when its holder ends, however it ends. A lock file is never
+// removed: a second one of the same name would be a second lock.
+//
+// What is not promised: anything across machines. On a network file system a
+// lock may be nobody's or everybody's; Local tells.
+package lockfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
+)
+
+// poll is how often a lock that is held is tried again. flock can wait by
+// itself, but not for a context.
+const poll = 10 * time.Millisecond
+
+// maxNote bounds what is read of an owner's note.
+const maxNote = 64 << 10
+
+// Lock is a lock that is held.
+type Lock struct {
+	path string
+	lock *flock.Flock
+}
+
+// Acquire waits for the lock until ctx ends, and leaves note in the file for
+// people and programs that ask who holds it.
+func Acquire(ctx context.Context, path string, note []byte) (*Lock, error) {
+	l := open(path)
+	locked, err := l.TryLockContext(ctx, poll)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if !locked {
+		return nil, fmt.Errorf("lock %s: %w", path, context.Cause(ctx))
+	}
+	return own(path, l, note)
+}
+
+// Try takes the lock if it is free; held says that it is not.
+func Try(path string, note []byte) (lock *Lock, held bool, err error) {
+	l := open(path)
+	locked, err := l.TryLock()
+	if err != nil || !locked {
+		return nil, err == nil, err
+	}
+	lock, err = own(path, l, note)
+	return lock, false, err
+}
+
+func open(path string) *flock.Flock {
+	return flock.New(path, flock.SetFlag(os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC), flock.SetPermissions(0o600))
+}
+
+func own(path string, l *flock.Flock, note []byte) (*Lock, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW, 0)
+	if err == nil {
+		_, err = f.Write(note)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("note owner of %s: %w", path, err), l.Close())
+	}
+	return &Lock{path, l}, nil
+}
+
+// Path returns the path of the file.
+func (l *Lock) Path() string { return l.path }
+
+// Close lets go of the lock. The file and its note stay.
+func (l *Lock) Close() error { return l.lock.Close() }
+
+// Held tells whether a process holds the lock now. It takes the lock, shared,
+// for a moment where it is free. fs.ErrNotExist where there is no file.
+func Held(path string) (bool, error) {
+	l := flock.New(path, flock.SetFlag(os.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC))
+	free, err := l.TryRLock()
+	if err != nil {
+		return false, fmt.Errorf("look at lock %s: %w", path, err)
+	}
+	return !free, l.Close()
+}
+
+// Note returns what the last holder left in the file.
+func Note(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxNote))
+}
+
+// remote are the file systems whose locks another machine may hold, by the
+// numbers of statfs(2).
+var remote = [...]int64{
+	unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, 0xff534d42 /* CIFS */, unix.SMB2_SUPER_MAGIC,
+	unix.V9FS_MAGIC, unix.FUSE_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.AFS_SUPER_MAGIC,
+	unix.CODA_SUPER_MAGIC, 0x01161970 /* GFS2 */, 0x7461636f /* OCFS2 */, 0x0bd00bd0 /* Lustre */, 0x786f4256, /* vboxsf */
+}
+
+// Local tells whether locks on this file system are this kernel's alone.
+func Local(path string) (bool, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return false, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	for _, magic := range remote {
+		if int64(uint32(st.Type)) == magic { //nolint:gosec,unconvert // the field's type differs by architecture
+			return false, nil
+		}
+	}
+	return true, nil
+}

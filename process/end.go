@@ -1,0 +1,202 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/proctree"
+)
+
+// passes bounds how often a tree that grows while it is ended is looked at.
+const passes = 100
+
+// Signal sends sig to the process that id names. CodeNotFound if it has ended;
+// CodeHolderUnknown, and nothing is sent, where that cannot be told.
+func Signal(id caisson.ProcessIdentity, sig unix.Signal) error {
+	switch Alive(id) {
+	case caisson.Dead:
+		return caisson.Errorf(caisson.CodeNotFound, "process %d has ended", id.PID)
+	case caisson.LivenessUnknown:
+		return caisson.Errorf(caisson.CodeHolderUnknown, "whether process %d of %s lives cannot be told from here", id.PID, id.Host)
+	}
+	p := proctree.Process{PID: id.PID, Start: id.Start}
+	if !p.Signal(sig) {
+		if Alive(id) == caisson.Dead {
+			return caisson.Errorf(caisson.CodeNotFound, "process %d has ended", id.PID)
+		}
+		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d cannot be signalled", id.PID)
+	}
+	return nil
+}
+
+// EndTree kills the process that id names and everything that it started, and
+// returns when none of them is left, or with CodeOrphanAlive when ctx ends
+// before. Through the cgroup that id names, where there is one: nothing leaves
+// that. Else by the walk of descendants: what had already been cut off from
+// them (its parent ended, and it fell to a process outside) is not found.
+//
+// A dead process is no error. One of which nothing can be told from here is
+// CodeHolderUnknown, and nothing is signalled.
+func EndTree(ctx context.Context, id caisson.ProcessIdentity) error {
+	if Alive(id) == caisson.LivenessUnknown {
+		return caisson.Errorf(caisson.CodeHolderUnknown, "whether process %d of %s lives cannot be told from here", id.PID, id.Host)
+	}
+	if id.Cgroup != "" {
+		if err := endCgroup(ctx, id); err != nil {
+			return err
+		}
+	}
+	if Alive(id) == caisson.Dead {
+		return nil
+	}
+	tree, err := stopTree(id)
+	if err != nil {
+		return err
+	}
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	for _, p := range tree {
+		fd, err := p.Open()
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err == nil {
+			fds = append(fds, fd)
+			err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return caisson.Errorf(caisson.CodeOrphanAlive, "process %d cannot be ended: %w", p.PID, err)
+		}
+	}
+	for i, fd := range fds {
+		if err := awaitEnd(ctx, fd); err != nil {
+			return caisson.Errorf(caisson.CodeOrphanAlive, "process %d does not end though it was killed: %w", tree[i].PID, err)
+		}
+	}
+	return nil
+}
+
+// stopTree stops the tree, so that it cannot grow, and returns all of it.
+func stopTree(id caisson.ProcessIdentity) ([]proctree.Process, error) {
+	root := proctree.Process{PID: id.PID, Start: id.Start}
+	tree := []proctree.Process{root}
+	seen := map[int]uint64{root.PID: root.Start}
+	root.Signal(unix.SIGSTOP)
+	for range passes {
+		all, err := proctree.All()
+		if err != nil {
+			return nil, err
+		}
+		grown := false
+		for _, p := range proctree.Below(all, root.PID, nil) {
+			if start, known := seen[p.PID]; known && start == p.Start {
+				continue
+			}
+			seen[p.PID] = p.Start
+			grown = true
+			p.Signal(unix.SIGSTOP)
+			tree = append(tree, p)
+		}
+		if !grown {
+			break
+		}
+	}
+	return tree, nil
+}
+
+// awaitEnd waits for the end of the process of a pidfd.
+func awaitEnd(ctx context.Context, fd int) error {
+	for {
+		set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+		n, err := unix.Poll(set, 20)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		if n > 0 {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// endCgroup kills what is in the cgroup, through cgroup.kill or, where there is
+// none, one by one. A cgroup that is not there holds nothing.
+func endCgroup(ctx context.Context, id caisson.ProcessIdentity) error {
+	dir := id.Cgroup
+	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
+		return caisson.Errorf(caisson.CodePathInvalid, "the cgroup %q is no clean absolute path", dir)
+	}
+	for {
+		pids, err := cgroupProcesses(dir)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0); err != nil {
+			for _, pid := range pids {
+				killMember(dir, pid)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return caisson.Errorf(caisson.CodeOrphanAlive, "%d processes in %s do not end: %w", len(pids), dir, context.Cause(ctx))
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// cgroupProcesses lists what is alive in a cgroup and those below it.
+func cgroupProcesses(dir string) ([]int, error) {
+	var pids []int
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // gone meanwhile
+		}
+		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			return nil
+		}
+		for _, field := range strings.Fields(string(raw)) {
+			if p, there := proctree.Of(atoi(field)); there && !p.Zombie {
+				pids = append(pids, p.PID)
+			}
+		}
+		return err
+	})
+	return pids, err
+}
+
+// killMember kills a process that is proved to be in the cgroup while the
+// descriptor for it is held.
+func killMember(dir string, pid int) {
+	p, there := proctree.Of(pid)
+	if !there {
+		return
+	}
+	fd, err := p.Open()
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	now, err := cgroupProcesses(dir)
+	for _, member := range now {
+		if err == nil && member == pid {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // looked at again by the caller
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+)
+
+// PrivateWorkspace is the working directory of a box that has no workspace.
+const PrivateWorkspace = "/workspace"
+
+var (
+	validID  = regexp.MustCompile(`^s[0-9a-z]{1,40}$`)
+	validEnv = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+)
+
+// reserved are the paths that an engine fills itself: nothing may be mounted
+// over them or, for those that end in a slash, below them.
+var reserved = []string{"/", "/proc/", "/sys/", "/dev/", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/tmp", "/var", "/run"}
+
+// Check returns the spec with its defaults filled in, or an error:
+// CodePathInvalid for a path that cannot be lent, CodeLimitInvalid,
+// CodeConfigInvalid for environment and controls.
+func Check(spec caisson.SandboxSpec) (caisson.SandboxSpec, error) {
+	if !validID.MatchString(string(spec.ID)) {
+		return spec, caisson.Errorf(caisson.CodeUsage, "%q is not the id of a sandbox", string(spec.ID))
+	}
+	if spec.Require == nil {
+		spec.Require = DefaultRequire()
+	}
+	if err := checkControls(spec.Require); err != nil {
+		return spec, err
+	}
+	for _, kv := range spec.Env {
+		if !validEnv.MatchString(kv) || strings.ContainsRune(kv, 0) {
+			name, _, _ := strings.Cut(kv, "=") // not the value: it may be a secret
+			return spec, caisson.Errorf(caisson.CodeConfigInvalid, "%q cannot be set in an environment", name)
+		}
+	}
+	limits, err := checkLimits(spec.Limits)
+	if err != nil {
+		return spec, err
+	}
+	spec.Limits = limits
+	spec.Mounts = slices.Clone(spec.Mounts)
+	for i := range spec.Mounts {
+		if spec.Mounts[i].Target == "" {
+			spec.Mounts[i].Target = spec.Mounts[i].Source
+		}
+	}
+	return spec, checkPaths(spec)
+}
+
+func checkLimits(l caisson.Limits) (caisson.Limits, error) {
+	for _, field := range []struct {
+		name  string
+		value *int64
+		def   int64
+	}{
+		{"memory", &l.Memory, 4 << 30},
+		{"pids", &l.Pids, 512},
+		{"cpus", &l.CPUs, int64(max(1, runtime.NumCPU()-1))},
+		{"files", &l.Files, 4096},
+		{"size", &l.Size, 16 << 30},
+		{"tmp", &l.Tmp, 1 << 30},
+	} {
+		if *field.value < 0 {
+			return l, caisson.Errorf(caisson.CodeLimitInvalid, "the limit of %s is %d; it must be positive", field.name, *field.value)
+		}
+		*field.value = cmp.Or(*field.value, field.def)
+	}
+	// Fewer than this, and the guest itself cannot start a command.
+	if l.Pids < 16 || l.Memory < 16<<20 || l.Files < 64 {
+		return l, caisson.Errorf(caisson.CodeLimitInvalid, "a sandbox needs at least 16 processes and threads, 16 MiB of memory and 64 open files")
+	}
+	return l, nil
+}
+
+func checkPaths(spec caisson.SandboxSpec) error {
+	dirs := append([]string{spec.Workspace, spec.GitDir, spec.Home}, spec.GitObjects...)
+	for _, path := range dirs {
+		if path == "" {
+			continue
+		}
+		info, err := checkSource(path)
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() {
+			return caisson.Errorf(caisson.CodePathInvalid, "%s is not a directory", path)
+		}
+	}
+	if spec.GitCover != "" {
+		info, err := checkSource(spec.GitCover)
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() || spec.Workspace == "" {
+			return caisson.Errorf(caisson.CodePathInvalid, "%s cannot be shown in place of the workspace's .git", spec.GitCover)
+		}
+	}
+	targets := append([]string{spec.Workspace, spec.GitDir}, spec.GitObjects...)
+	for _, m := range spec.Mounts {
+		info, err := checkSource(m.Source)
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() && !info.Mode().IsRegular() {
+			return caisson.Errorf(caisson.CodePathInvalid, "%s is neither a file nor a directory: sockets and devices of the host are not lent", m.Source)
+		}
+		targets = append(targets, m.Target)
+	}
+	if err := checkTargets(targets); err != nil {
+		return err
+	}
+	return checkPoints(Mounts(spec))
+}
+
+// Mounts lists what a checked spec lends but for HOME, parents before what
+// lies in them.
+func Mounts(spec caisson.SandboxSpec) []caisson.Mount {
+	mounts := slices.Clone(spec.Mounts)
+	if spec.Workspace != "" {
+		mounts = append(mounts, caisson.Mount{Source: spec.Workspace, Target: spec.Workspace, Write: !spec.ReadOnly})
+	}
+	if spec.GitCover != "" {
+		mounts = append(mounts, caisson.Mount{Source: spec.GitCover, Target: filepath.Join(spec.Workspace, ".git")})
+	}
+	if spec.GitDir != "" {
+		mounts = append(mounts, caisson.Mount{Source: spec.GitDir, Target: spec.GitDir, Write: true})
+	}
+	for _, path := range spec.GitObjects {
+		mounts = append(mounts, caisson.Mount{Source: path, Target: path})
+	}
+	slices.SortStableFunc(mounts, func(a, b caisson.Mount) int { return strings.Compare(a.Target, b.Target) })
+	return mounts
+}
+
+// checkPoints sees to it that what is mounted inside of something lent has a
+// place there: none is ever made on the host.
+func checkPoints(mounts []caisson.Mount) error {
+	for i, m := range mounts {
+		for _, outer := range slices.Backward(mounts[:i]) {
+			rest, within := strings.CutPrefix(m.Target, outer.Target+"/")
+			if !within {
+				continue
+			}
+			point := filepath.Join(outer.Source, rest)
+			info, err := checkSource(point)
+			if err != nil {
+				return err
+			}
+			what, err := os.Lstat(m.Source)
+			if err != nil {
+				return caisson.Errorf(caisson.CodePathInvalid, "%s cannot be looked at: %w", m.Source, err)
+			}
+			if info.IsDir() != what.IsDir() {
+				return caisson.Errorf(caisson.CodePathInvalid, "%s cannot be shown in place of %s: one is a directory", m.Source, point)
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// checkSource looks at a path of the host that is to be lent.
+func checkSource(path string) (fs.FileInfo, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, caisson.Errorf(caisson.CodePathInvalid, "%s is not there: %w", path, err).WithHint("Make it first; nothing is created for a sandbox.")
+	}
+	if err != nil {
+		return nil, caisson.Errorf(caisson.CodePathInvalid, "%s cannot be looked at: %w", path, err)
+	}
+	if real != path {
+		return nil, caisson.Errorf(caisson.CodePathInvalid, "%s goes through a link", path).WithHint("Name what it leads to: %s.", real)
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, caisson.Errorf(caisson.CodePathInvalid, "%s cannot be looked at: %w", path, err)
+	}
+	return info, nil
+}
+
+func checkPath(path string) error {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
+		return caisson.Errorf(caisson.CodePathInvalid, "%q is not an absolute path in its shortest form", path)
+	}
+	return nil
+}
+
+func checkTargets(targets []string) error {
+	seen := map[string]bool{}
+	for _, path := range targets {
+		if path == "" {
+			continue
+		}
+		if err := checkPath(path); err != nil {
+			return err
+		}
+		for _, r := range reserved {
+			if path == strings.TrimSuffix(r, "/") || path == r || len(r) > 1 && strings.HasSuffix(r, "/") && strings.HasPrefix(path, r) {
+				return caisson.Errorf(caisson.CodePathInvalid, "nothing can be mounted at %s: the sandbox has its own", path)
+			}
+		}
+		if seen[path] {
+			return caisson.Errorf(caisson.CodePathInvalid, "%s is wanted twice", path)
+		}
+		seen[path] = true
+	}
+	return nil
+}
+
+// Overlap tells whether one of two clean absolute paths is the other or lies in it.
+func Overlap(a, b string) bool {
+	return a == b || a == "/" || b == "/" || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
+}

@@ -1,0 +1,129 @@
+//go:build linux
+
+package namespace
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest"
+)
+
+// endBound is how long a killed guest may take to be gone. The kernel ends its
+// whole namespace first; a process in uninterruptible sleep can hold it.
+const endBound = 10 * time.Second
+
+// box implements caisson.Sandbox.
+type box struct {
+	id       caisson.SandboxID
+	instance caisson.InstanceID
+	group    *group
+	process  *os.Process
+	stream   *os.File // the client's once it is connected
+	control  *os.File
+	client   *guest.Client
+
+	root      caisson.ProcessIdentity
+	isolation caisson.Isolation
+
+	done   chan struct{} // the guest has ended and its cgroups are removed
+	undone error         // why they are not; set before done is closed
+
+	closing sync.Once
+	closed  chan struct{}
+	failed  error
+}
+
+// ID implements caisson.Sandbox.
+func (b *box) ID() caisson.SandboxID { return b.id }
+
+// Isolation implements caisson.Sandbox.
+func (b *box) Isolation() caisson.Isolation { return b.isolation }
+
+// Record implements caisson.Sandbox.
+func (b *box) Record() caisson.SandboxRecord {
+	root := b.root
+	state := caisson.SandboxRunning
+	select {
+	case <-b.done:
+		state = caisson.SandboxStopped
+	default:
+	}
+	return caisson.SandboxRecord{
+		ID: b.id, Instance: b.instance, Engine: Name, State: state, Guest: &root,
+		Leftovers: slices.Clone(b.group.dirs), Isolation: b.isolation, At: time.Now().UTC(),
+	}
+}
+
+// Hold implements caisson.Sandbox.
+func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
+	return b.client.Hold(ctx, cmd)
+}
+
+// Files implements caisson.Sandbox.
+func (b *box) Files() caisson.Files { return b.client.Files() }
+
+// Done implements caisson.Sandbox.
+func (b *box) Done() <-chan struct{} { return b.done }
+
+// watch sees the guest's end. When its first process has ended, the kernel has
+// ended all others of the pid namespace.
+func (b *box) watch() {
+	defer close(b.done)
+	_, err := b.process.Wait()
+	b.undone = errors.Join(err, b.group.remove())
+}
+
+// Close implements caisson.Sandbox.
+func (b *box) Close() error {
+	b.closing.Do(func() {
+		defer close(b.closed)
+		_ = b.process.Kill() // it may have ended by itself
+		if b.client != nil {
+			_ = b.client.Close() // always nil
+		} else {
+			b.stream.Close()
+			b.control.Close()
+		}
+		select {
+		case <-b.done:
+			b.failed = b.undone
+		case <-time.After(endBound):
+			b.failed = caisson.Errorf(caisson.CodeOrphanAlive, "process %d, the first of sandbox %s, does not end though it was killed", b.process.Pid, b.id)
+		}
+	})
+	<-b.closed
+	return b.failed
+}
+
+// abandon removes what was made for a guest that did not start.
+func (b *box) abandon() error {
+	for _, f := range []*os.File{b.stream, b.control} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	return b.group.remove()
+}
+
+// merge keeps the last value of each variable.
+func merge(env []string) []string {
+	at := map[string]int{}
+	var out []string
+	for _, kv := range env {
+		name, _, _ := strings.Cut(kv, "=")
+		if i, known := at[name]; known {
+			out[i] = kv
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, kv)
+	}
+	return out
+}

@@ -1,0 +1,125 @@
+//go:build linux
+
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/plan"
+)
+
+const delegate = "Run caisson where a cgroup is delegated: `systemd-run --user --scope -p Delegate=yes caisson …`."
+
+// isolation makes the report of what the set-up did and tried.
+func isolation(r plan.Report, g *group, u user) caisson.Isolation {
+	tests := map[caisson.Control][]string{}
+	for _, t := range r.Tests {
+		tests[caisson.Control(t.Control)] = append(tests[caisson.Control(t.Control)], t.Tried)
+	}
+	landlock := ", Landlock (version " + fmt.Sprint(r.Landlock) + ")"
+	if r.Landlock == 0 {
+		landlock = ""
+	}
+	by := map[caisson.Control]string{
+		caisson.ControlFiles:      "mount namespace, root of its own" + landlock,
+		caisson.ControlNetwork:    "empty network namespace",
+		caisson.ControlProcesses:  "pid namespace, ended with its first process",
+		caisson.ControlDisk:       "size-limited tmpfs for each private directory",
+		caisson.ControlPrivileges: "user namespace, no capabilities, no new privileges",
+		caisson.ControlSyscalls:   "seccomp filter",
+	}
+	report := caisson.Isolation{Engine: Name}
+	for _, control := range caisson.Controls() {
+		row := caisson.Enforcement{Control: control, By: by[control], Enforced: true}
+		if len(tests[control]) > 0 {
+			row.Test = "tried and refused: " + strings.Join(tests[control], "; ")
+		}
+		switch {
+		case control == caisson.ControlMemory || control == caisson.ControlPids || control == caisson.ControlCPU:
+			row = limitRow(control, g, u)
+		case control == caisson.ControlPrivileges && u.weaker != "":
+			row.Enforced, row.Why = false, u.weaker
+			row.Fix = "Put workspace, sandboxes and home on a file system that supports idmapped mounts (ext4, xfs, btrfs), or run caisson as an unprivileged user."
+		case control == caisson.ControlFiles && r.Landlock == 0:
+			row.Why = "this kernel has no Landlock; the mount namespace stands alone"
+		}
+		report.Controls = append(report.Controls, row)
+	}
+	return report
+}
+
+func limitRow(control caisson.Control, g *group, u user) caisson.Enforcement {
+	row := caisson.Enforcement{Control: control, By: g.enforced[control]}
+	if row.By != "" {
+		row.Enforced, row.Test = true, "the limit was set before the first program ran"
+		return row
+	}
+	row.Why, row.Fix = g.why[control], delegate
+	if os.Geteuid() == 0 {
+		row.Fix = "Mount a cgroup hierarchy with this controller writable."
+	}
+	switch control {
+	case caisson.ControlPids:
+		if u.outside != 0 {
+			// The kernel counts a user's processes in each user namespace apart
+			// (since 5.14), so this counts the box's alone.
+			row.Enforced, row.By, row.Why, row.Fix = true, "RLIMIT_NPROC of the box's own user namespace", "threads of the guest count too", ""
+		}
+	case caisson.ControlCPU:
+		row.By = "processor affinity, which a program inside may change back"
+	}
+	return row
+}
+
+// refusedStart explains why the namespaces could not be made.
+func refusedStart(err error) *caisson.Error {
+	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the namespaces of the sandbox cannot be made: %w", err)
+	read := func(name string) string {
+		raw, _ := os.ReadFile("/proc/sys/" + name) // not there: the restriction is not there
+		return strings.TrimSpace(string(raw))
+	}
+	switch {
+	case read("user/max_user_namespaces") == "0":
+		return e.WithHint("This host allows no user namespaces: `sysctl -w user.max_user_namespaces=10000`, or use another engine.")
+	case read("kernel/unprivileged_userns_clone") == "0" && os.Geteuid() != 0:
+		return e.WithHint("This host keeps user namespaces from ordinary users: `sysctl -w kernel.unprivileged_userns_clone=1`, or use another engine.")
+	case read("kernel/apparmor_restrict_unprivileged_userns") == "1" && os.Geteuid() != 0:
+		return e.WithHint("AppArmor keeps user namespaces from programs without a profile: install one for caisson that allows `userns`, or `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or use another engine.")
+	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS):
+		return e.WithHint("Too many namespaces are in use: raise `user.max_*_namespaces` with sysctl, or close sandboxes.")
+	case errors.Is(err, unix.EPERM):
+		return e.WithHint("A container without the right to make namespaces? Use the engine outside of it, start it with user namespaces allowed, or use another engine.")
+	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS):
+		return e.WithHint("The kernel is older than 5.12 or was built without namespaces; use another engine.")
+	}
+	return e
+}
+
+// refusedSetUp explains why the box could not be built or proved.
+func refusedSetUp(r plan.Report) *caisson.Error {
+	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox could not be set up (%s): %s", r.Failed, r.Error)
+	errno := syscall.Errno(r.Errno)
+	switch {
+	case r.Failed == "self-test":
+		return e.WithHint("It was ended before anything ran in it. Use another engine on this host, and report it.")
+	case strings.Contains(r.Error, "mount /proc"):
+		return e.WithHint("Inside a container the kernel allows a /proc of one's own only if the container's is not masked: start it with `--security-opt systempaths=unconfined`, or use another engine.")
+	case r.Failed == "seccomp" && errno == unix.EINVAL:
+		return e.WithHint("The kernel was built without seccomp filters (%s); use another engine.", runtime.GOARCH)
+	case errno == unix.EPERM && os.Geteuid() != 0:
+		if raw, _ := os.ReadFile("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"); strings.TrimSpace(string(raw)) == "1" {
+			return e.WithHint("AppArmor takes the capabilities out of user namespaces of programs without a profile: install one for caisson that allows `userns`, or `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`.")
+		}
+	case errno == unix.ENOSYS:
+		return e.WithHint("The kernel is older than 5.12; use another engine.")
+	}
+	return e
+}

@@ -1,0 +1,209 @@
+//go:build linux
+
+package namespace_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
+)
+
+// storm opens a sandbox, runs a command in it and closes it, again and again,
+// and says what it does, until it is killed.
+func storm() int {
+	e := newEngine()
+	ctx := context.Background()
+	for {
+		spec := caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: os.Getenv(stormEnv)}
+		fmt.Println("open", spec.ID)
+		sb, err := e.Open(ctx, spec)
+		if err != nil {
+			fmt.Println("failed", err)
+			return 1
+		}
+		guest := sb.Record().Guest
+		fmt.Println("guest", guest.PID, guest.Start)
+		p, err := sb.Hold(ctx, caisson.Command{Line: "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' & sleep 0.01"})
+		if err == nil {
+			err = p.Release()
+		}
+		if err == nil {
+			_, err = p.Wait(ctx)
+		}
+		if err == nil {
+			err = sb.Close()
+		}
+		if err != nil {
+			fmt.Println("failed", err)
+			return 1
+		}
+	}
+}
+
+// The host process is killed at any moment during open, exec and close.
+// Origin: codex 21994, 31599; srt 139.
+func TestCase_S04(t *testing.T) {
+	e := engine(t)
+	ws := t.TempDir()
+	if err := os.WriteFile(filepath.Join(ws, "file"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opened := 0
+	for range 20 {
+		var ids []caisson.SandboxID
+		var guests []caisson.ProcessIdentity
+		for _, line := range killedStorm(t, ws, time.Duration(rand.IntN(120))*time.Millisecond) {
+			var id caisson.SandboxID
+			guest := caisson.ProcessIdentity{}
+			if n, _ := fmt.Sscanf(line, "open %s", &id); n == 1 {
+				ids = append(ids, id)
+			} else if n, _ := fmt.Sscanf(line, "guest %d %d", &guest.PID, &guest.Start); n == 2 {
+				guests = append(guests, guest)
+				opened++
+			} else {
+				t.Fatalf("the host said %q", line)
+			}
+		}
+		for _, id := range ids { // as the next command would, with no record of a guest
+			if err := e.Sweep(t.Context(), caisson.SandboxRecord{ID: id, Engine: e.Name()}); err != nil {
+				t.Errorf("sweep %s: %v", id, err)
+			}
+			for _, pattern := range []string{"/sys/fs/cgroup/*/caisson-%s", "/sys/fs/cgroup/*/*/*/caisson-%s", "/sys/fs/cgroup/caisson-%s"} {
+				if left, _ := filepath.Glob(fmt.Sprintf(pattern, id)); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+			}
+		}
+		self, err := process.Self()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, guest := range guests {
+			guest.Boot, guest.PIDNS, guest.Host = self.Boot, self.PIDNS, self.Host
+			gone(t, guest)
+		}
+	}
+	if left, err := os.ReadDir(ws); err != nil || len(left) != 1 {
+		t.Errorf("the workspace holds %v (%v)", left, err)
+	}
+	if opened == 0 {
+		t.Error("no sandbox was open when its host was killed")
+	}
+	t.Logf("%d sandboxes were opened", opened)
+}
+
+// gone waits for the kernel to end a guest whose host has ended.
+func gone(t *testing.T, guest caisson.ProcessIdentity) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(5 * time.Second); process.Alive(guest) != caisson.Dead; {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("guest %d outlived its host", guest.PID)
+		}
+	}
+}
+
+// killedStorm returns what a host said that was killed after a time.
+func killedStorm(t *testing.T, ws string, after time.Duration) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(os.Environ(), stormEnv+"="+ws)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	in := bufio.NewReader(out)
+	first, err := in.ReadString('\n') // the clock starts with the first open
+	if err != nil {
+		t.Fatalf("the host did nothing: %v", err)
+	}
+	lines = append(lines, strings.TrimSpace(first))
+	timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil { // a guest holds nothing of its host's: the pipe ends with the host
+			break
+		}
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	_ = cmd.Wait() // it was killed
+	return lines
+}
+
+// TestSweep ends a sandbox that is alive, as one would of a host that hangs.
+func TestSweep(t *testing.T) {
+	e := engine(t)
+	sb, err := e.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	record := sb.Record()
+	other := record
+	wrong := *record.Guest
+	wrong.Start++
+	other.Guest, other.Leftovers, other.ID = &wrong, []string{"/", "/sys/fs/cgroup/pids"}, caisson.NewSandboxID()
+	if err := e.Sweep(t.Context(), other); err != nil {
+		t.Errorf("sweep of one that is gone: %v", err)
+	}
+	select {
+	case <-sb.Done():
+		t.Fatal("a process was ended whose identity was not proved")
+	default:
+	}
+	elsewhere := *record.Guest
+	elsewhere.PIDNS++
+	other.Guest = &elsewhere
+	if err := e.Sweep(t.Context(), other); caisson.CodeOf(err) != caisson.CodeOrphanAlive {
+		t.Errorf("sweep of one in another pid namespace: %v, want orphan-alive", err)
+	}
+	if err := e.Sweep(t.Context(), record); err != nil {
+		t.Errorf("sweep: %v", err)
+	}
+	select {
+	case <-sb.Done():
+	case <-time.After(5 * time.Second):
+		t.Error("it lives on")
+	}
+	for _, path := range record.Leftovers {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+	if err := e.Sweep(t.Context(), record); err != nil {
+		t.Errorf("second sweep: %v", err)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	e := engine(t)
+	first, err := e.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !first.Enforces(caisson.ControlFiles, caisson.ControlNetwork, caisson.ControlProcesses, caisson.ControlPrivileges, caisson.ControlSyscalls) {
+		t.Errorf("%+v", first)
+	}
+	start := time.Now()
+	if _, err := e.Probe(t.Context()); err != nil || time.Since(start) > time.Millisecond {
+		t.Errorf("the second probe took %v (%v)", time.Since(start), err)
+	}
+}

@@ -1,0 +1,128 @@
+//go:build linux
+
+package namespace_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox/namespace"
+	"github.com/caisson-run/caisson/sandbox/sandboxtest"
+)
+
+const (
+	guestEnv = "CAISSON_TEST_GUEST" // path of the guest program
+	stormEnv = "CAISSON_TEST_STORM" // be a host that is killed
+	// testUser is nobody's: not in /etc/passwd, and not the box's.
+	testUser = 64321
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(stormEnv) != "" {
+		os.Exit(storm())
+	}
+	if os.Getenv(hostEnv) != "" {
+		os.Exit(probeHost())
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	if os.Getenv(guestEnv) == "" {
+		dir, err := os.MkdirTemp("", "caisson-guest-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		path := filepath.Join(dir, "caisson-guest")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/caisson-run/caisson/cmd/caisson-guest")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build guest: %v\n%s", err, out)
+			return 1
+		}
+		os.Setenv(guestEnv, path)
+	}
+	code := m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func newEngine() *namespace.Engine {
+	return namespace.New(namespace.Options{
+		Guest:    func() ([]byte, error) { return os.ReadFile(os.Getenv(guestEnv)) },
+		Instance: "itest",
+	})
+}
+
+func engine(t testing.TB) caisson.Engine {
+	e := newEngine()
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func TestSuite(t *testing.T) { sandboxtest.Run(t, sandboxtest.Harness{Engine: engine}) }
+
+// TestSuiteUnprivileged runs all tests again as an ordinary user.
+func TestSuiteUnprivileged(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("this is that user already")
+	}
+	dir, err := os.MkdirTemp("/tmp", "caisson-unprivileged-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	for name, from := range map[string]string{"test": "/proc/self/exe", "guest": os.Getenv(guestEnv)} {
+		raw, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), raw, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, filepath.Join(dir, "tmp")} {
+		if err := os.Chown(path, testUser, testUser); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"-test.run=" + unprivilegedRun(), "-test.v"}
+	if testing.Short() {
+		args = append(args, "-test.short")
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "test"), args...)
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"), guestEnv + "=" + filepath.Join(dir, "guest")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testUser, Gid: testUser}}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Errorf("as user %d: %v", testUser, err)
+	}
+}
+
+func unprivilegedRun() string {
+	if only := os.Getenv("CAISSON_TEST_UNPRIVILEGED_RUN"); only != "" {
+		return only
+	}
+	return "^(TestSuite|TestCase_.*|TestProbe|TestSweep|TestNested)$"
+}

@@ -1,0 +1,264 @@
+package sandboxtest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-run/caisson"
+)
+
+// The host's environment holds a token. Origin: srt 58.
+func environmentIsNotInherited(t *testing.T, h Harness) {
+	const token, named = "caisson-suite-token-4711", "caisson-suite-named-4712"
+	t.Setenv("SUITE_API_TOKEN", token)
+	t.Setenv("LC_TIME", "C")
+	o := open(t, h, func(s *caisson.SandboxSpec) { s.Env = []string{"NAMED=" + named, "PATH=/usr/bin:/bin"} })
+	got := o.sh(`env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'`)
+	if strings.Contains(got, token) || strings.Contains(got, "SUITE_API_TOKEN") {
+		t.Error("the token is seen inside")
+	}
+	for _, want := range []string{"NAMED=" + named, "LC_TIME=C", "PATH=/usr/bin:/bin", "HOME=/", "USER="} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not set inside", want)
+		}
+	}
+	guest := strconv.Itoa(o.Record().Guest.PID)
+	for _, name := range []string{"environ", "cmdline"} {
+		raw, err := os.ReadFile("/proc/" + guest + "/" + name)
+		if err != nil {
+			continue // it is shielded from this user too
+		}
+		if strings.Contains(string(raw), token) || strings.Contains(string(raw), named) || name == "environ" && len(raw) > 0 {
+			t.Errorf("the guest's %s is %q", name, raw)
+		}
+	}
+}
+
+// Everything that could lead to the network. Origin: nono 713, microsandbox 647.
+func networkIsOutOfReach(t *testing.T, h Harness) {
+	got := open(t, h).python(`import socket
+def tried(name, f):
+    try:
+        f()
+        print(name, "succeeded")
+    except OSError:
+        pass
+def tcp(family, address):
+    s = socket.socket(family, socket.SOCK_STREAM)
+    s.settimeout(3)
+    s.connect((address, 53))
+def udp(family, address):
+    s = socket.socket(family, socket.SOCK_DGRAM)
+    s.settimeout(3)
+    s.sendto(b"x", (address, 53))
+tried("tcp", lambda: tcp(socket.AF_INET, "1.1.1.1"))
+tried("tcp6", lambda: tcp(socket.AF_INET6, "2606:4700:4700::1111"))
+tried("metadata", lambda: tcp(socket.AF_INET, "169.254.169.254"))
+tried("udp", lambda: udp(socket.AF_INET, "1.1.1.1"))
+tried("udp6", lambda: udp(socket.AF_INET6, "2606:4700:4700::1111"))
+tried("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
+tried("ping", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP).sendto(b"\x08\0\0\0\0\0\0\0", ("1.1.1.1", 0)))
+tried("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+tried("vsock", lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM))
+tried("alg", lambda: socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET))
+tried("dns", lambda: socket.getaddrinfo("example.com", 443))`)
+	if got != "" {
+		t.Error(got)
+	}
+}
+
+// Servers inside can be reached from inside, by name and number.
+func loopbackWorks(t *testing.T, h Harness) {
+	got := open(t, h).python(`import socket
+for family, name in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"), (socket.AF_INET, "localhost")):
+    s = socket.socket(family)
+    s.bind((name, 0))
+    s.listen()
+    socket.create_connection(s.getsockname()[:2], 3)
+print("ok")`)
+	if got != "ok" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func hostProcessesAreUnseen(t *testing.T, h Harness) {
+	o := open(t, h)
+	if n, err := strconv.Atoi(o.sh(countProcesses)); err != nil || n > 4 {
+		t.Errorf("%d processes are seen (%v)", n, err)
+	}
+	o.fails("kill -0 " + strconv.Itoa(os.Getpid()))
+	guest := o.Record().Guest
+	if uid := strings.Fields(hostStatus(t, guest.PID, "Uid")); os.Getuid() == 0 && !weaker(o) && (uid[0] == "0" || uid[1] == "0") {
+		t.Errorf("the guest runs as uid %v on the host", uid)
+	}
+	p, err := o.Hold(t.Context(), caisson.Command{Line: "sleep 100"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Drop()
+	if uid := strings.Fields(hostStatus(t, p.Identity().PID, "Uid")); os.Getuid() == 0 && !weaker(o) && (uid[0] == "0" || uid[1] == "0") {
+		t.Errorf("a command runs as uid %v on the host", uid)
+	}
+}
+
+func weaker(o *opened) bool { return !o.Isolation().Row(caisson.ControlPrivileges).Enforced }
+
+func nothingGainsPrivileges(t *testing.T, h Harness) {
+	o := open(t, h, func(s *caisson.SandboxSpec) {
+		raw, err := os.ReadFile("/usr/bin/id")
+		if err != nil {
+			t.Skip("this machine has no /usr/bin/id")
+		}
+		path := filepath.Join(s.Workspace, "setuid")
+		if err := os.WriteFile(path, raw, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, os.ModeSetuid|os.ModeSetgid|0o755); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := o.sh("./setuid -u"); got == "0" || got != o.sh("id -u") {
+		t.Errorf("a set-uid program runs as %s", got)
+	}
+	status := o.sh("cat /proc/self/status")
+	for _, want := range []string{"NoNewPrivs:\t1", "CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapAmb:\t0000000000000000", "Seccomp:\t2"} {
+		if !strings.Contains(status, want) {
+			t.Errorf("status has no %q", want)
+		}
+	}
+	o.fails("su -c true 2>&1")
+	o.fails("echo x > /proc/sys/kernel/core_pattern")
+	o.fails("echo x > /proc/sys/kernel/hostname")
+	o.fails("echo 1 > /proc/sys/vm/drop_caches")
+	o.fails("echo b > /proc/sysrq-trigger")
+	o.fails("mount -t tmpfs none /tmp")
+	o.fails("unshare -U true")
+	o.fails("chroot / true")
+	o.fails("mknod /tmp/null c 1 3")
+}
+
+func systemCallsAreFiltered(t *testing.T, h Harness) {
+	got := open(t, h).python(`import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *args):
+    if libc.syscall(*(ctypes.c_long(a) for a in args)) != -1:
+        print(name, "succeeded")
+x86 = platform.machine() == "x86_64"
+call("ptrace", 101 if x86 else 117, 0, 0, 0, 0)
+call("keyctl", 250 if x86 else 219, 0, -3, 0)
+call("bpf", 321 if x86 else 280, 0, 0, 0)
+call("io_uring_setup", 425, 1, 0)
+call("userfaultfd", 323 if x86 else 282, 1)
+call("perf_event_open", 298 if x86 else 241, 0, 0, -1, -1, 0)
+call("open_tree", 428, -100, 0, 1)
+call("unshare", 272 if x86 else 97, 0x10000000)
+import fcntl, os, pty
+pid, fd = pty.fork()
+if pid == 0:
+    try:
+        fcntl.ioctl(0, 0x5412, b"x")
+        print("TIOCSTI succeeded")
+    except OSError:
+        pass
+    os._exit(0)
+try:
+    print(os.read(fd, 100).decode(), end="")
+except OSError:
+    pass`)
+	if got != "" {
+		t.Error(got)
+	}
+}
+
+// Programs inside cannot get at the guest.
+func guestIsShielded(t *testing.T, h Harness) {
+	o := open(t, h)
+	for _, line := range []string{
+		"cat /proc/1/environ", "cat /proc/1/maps", "cat /proc/1/mem", "ls /proc/1/fd/", "cat /proc/1/exe > /dev/null", "echo x > /proc/1/mem",
+		"readlink /proc/1/root", "ls /proc/1/root/",
+	} {
+		o.fails(line + " 2>&1")
+	}
+	o.do(caisson.Command{Line: "for s in KILL STOP TERM HUP INT QUIT ABRT USR1 ALRM PIPE; do kill -$s 1; done"})
+	if got := o.sh("echo alive"); got != "alive" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Two sandboxes at once.
+func twoAreApart(t *testing.T, h Harness) {
+	a, b := open(t, h), open(t, h)
+	a.sh("echo a > file")
+	b.fails("cat " + a.ws + "/file")
+	p, err := a.Hold(t.Context(), caisson.Command{Line: "sleep 1000"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Release(); err != nil {
+		t.Fatal(err)
+	}
+	a.sh("cat /proc/[0-9]*/comm | grep -qx sleep")
+	b.fails("cat /proc/[0-9]*/comm | grep -qx sleep")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.sh("cat file"); got != "a" {
+		t.Errorf("after the other was closed: %q", got)
+	}
+	p.Stop(caisson.CauseUser)
+	if _, err := p.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Close ends every process, also ones that hide, and what waits for them.
+func closeEndsAll(t *testing.T, h Harness) {
+	o := open(t, h)
+	p, err := o.Hold(t.Context(), caisson.Command{Line: `trap "" TERM; setsid sh -c 'trap "" TERM; sleep 1000 & sleep 1000' & sleep 1000; sleep 1000`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Release(); err != nil {
+		t.Fatal(err)
+	}
+	guest, command := o.Record().Guest.PID, p.Identity().PID
+	start := time.Now()
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("took %v", took)
+	}
+	select {
+	case <-o.Done():
+	default:
+		t.Error("it is not done")
+	}
+	for _, pid := range []int{guest, command} {
+		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err == nil {
+			t.Errorf("process %d is left", pid)
+		}
+	}
+	if _, err := p.Wait(t.Context()); caisson.CodeOf(err) != caisson.CodeSandboxLost {
+		t.Errorf("wait: %v, want sandbox-lost", err)
+	}
+	if _, err := o.Hold(t.Context(), caisson.Command{Line: "true"}); caisson.CodeOf(err) != caisson.CodeSandboxLost {
+		t.Errorf("hold: %v, want sandbox-lost", err)
+	}
+	if err := o.Close(); err != nil {
+		t.Errorf("second close: %v", err)
+	}
+	if o.Record().State != caisson.SandboxStopped {
+		t.Errorf("state %s", o.Record().State)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := h.Engine(t).Open(ended, caisson.SandboxSpec{ID: caisson.NewSandboxID()}); caisson.CodeOf(err) != caisson.CodeCancelled {
+		t.Errorf("open with an ended context: %v, want cancelled", err)
+	}
+}

@@ -1,0 +1,318 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+)
+
+// CreateSpec says what workspace is wanted.
+type CreateSpec struct {
+	Dir    string // a directory in the repository
+	Name   string // default: the run's id, else the workspace's
+	Branch string // default: caisson/<name>
+	Base   string // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
+	Run    caisson.RunID
+	By     string
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// creation is a workspace being made; undo takes back what was done, last first.
+type creation struct {
+	w    *Workspaces
+	git  *program
+	repo *repository
+	at   place
+	ws   caisson.Workspace
+	undo []func()
+}
+
+// Create makes a workspace: a worktree on a branch of its own, and the shadow
+// that a box is given in place of the repository's git directory. When it
+// returns an error, nothing was made. Errors: CodeNoRepository,
+// CodeRepositoryUnsupported, CodeBaseUnusable, CodeBranchExists,
+// CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed.
+func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Workspace, error) {
+	at, err := w.discover(ctx, spec.Dir)
+	if err != nil {
+		return caisson.Workspace{}, err
+	}
+	repo, err := w.repository(ctx, at.common, true)
+	if err != nil {
+		return caisson.Workspace{}, err
+	}
+	id := caisson.NewWorkspaceID()
+	name := orElse(orElse(spec.Name, string(spec.Run)), string(id))
+	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".") {
+		return caisson.Workspace{}, caisson.Errorf(caisson.CodeUsage, "%q is no name for a workspace: letters, digits, dots, dashes, up to 64", printable(name))
+	}
+	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
+		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
+	}}
+	if err := c.make(ctx, spec.Base); err != nil {
+		for i := len(c.undo) - 1; i >= 0; i-- {
+			c.undo[i]()
+		}
+		return caisson.Workspace{}, err
+	}
+	return c.ws, nil
+}
+
+func (c *creation) make(ctx context.Context, base string) error {
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error { return c.chooseBase(ctx, base) },
+		c.checkBase, c.checkBranch, c.makeTree, c.makeBranch, c.checkOut, c.makeShadow,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.w.opts.Ledger.PutWorkspace(ctx, c.ws); err != nil {
+		return err
+	}
+	return nil
+}
+
+func unusable(format string, args ...any) *caisson.Error {
+	return caisson.Errorf(caisson.CodeBaseUnusable, format, args...)
+}
+
+// chooseBase resolves the base. Only an implicit base must be clean and on a
+// branch: who names one has said what is meant.
+func (c *creation) chooseBase(ctx context.Context, base string) error {
+	head, _ := pointer(filepath.Join(c.at.gitDir, "HEAD"), "ref: refs/heads/")
+	commit, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD") + "^{commit}"}})
+	if err != nil || !isObjectID(commit) {
+		if base != "" {
+			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
+		}
+		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base with `--base`.")
+	}
+	c.ws.Base = commit
+	if base != "" {
+		if _, err := c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+base)); err == nil {
+			c.ws.BaseRef = base
+		}
+		return nil
+	}
+	if head == "" {
+		return unusable("the checkout is on no branch (detached HEAD)").WithHint("Check out a branch, or name the base with `--base HEAD`.")
+	}
+	c.ws.BaseRef = head
+	if c.at.tree == "" || c.at.ours != "" {
+		return nil // a bare repository, or an agent's tree, which is not walked
+	}
+	clean, err := c.w.clean(ctx, c.repo, checkout{c.at.gitDir, c.at.tree}, commit)
+	if err != nil {
+		return err
+	}
+	if !clean {
+		return unusable("the checkout has changes that are not committed").WithHint("Commit or stash them, or start from the last commit with `--base HEAD`.")
+	}
+	return nil
+}
+
+// clean tells whether a person's checkout of commit has no changes to tracked
+// files. Never called for a tree that an agent can write.
+func (w *Workspaces) clean(ctx context.Context, repo *repository, at checkout, commit string) (bool, error) {
+	for _, how := range [][]string{{"diff", "--cached"}, {"diff"}} {
+		inv := repo.in(append(how, "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", commit, "--")...)
+		inv.index, inv.tree, inv.dir = filepath.Join(at.gitDir, "index"), at.tree, at.tree
+		switch _, err := w.git.run(ctx, inv); statusOf(err) {
+		case 0:
+		case 1:
+			return false, nil
+		default:
+			return false, failed("look for changes in the checkout", err)
+		}
+	}
+	return true, nil
+}
+
+// checkBase refuses trees that a workspace could not hold whole.
+func (c *creation) checkBase(ctx context.Context) error {
+	out, err := c.git.run(ctx, c.repo.in("ls-tree", "-r", "-z", "--full-tree", c.ws.Base))
+	if err != nil {
+		return failed("read the tree of the base", err)
+	}
+	var attributes []string
+	for _, entry := range splitZ(out) {
+		meta, path, _ := strings.Cut(entry, "\t")
+		fields := strings.Fields(meta)
+		if len(fields) != 3 {
+			continue
+		}
+		if fields[0] == "160000" {
+			return caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository has submodules (%s)", printable(path)).WithHint("A workspace cannot hold submodules yet.")
+		}
+		if path == ".gitattributes" || strings.HasSuffix(path, "/.gitattributes") {
+			attributes = append(attributes, fields[2])
+		}
+	}
+	if len(attributes) == 0 {
+		return nil
+	}
+	inv := c.repo.in("cat-file", "--batch")
+	inv.stdin = strings.NewReader(strings.Join(attributes, "\n") + "\n")
+	if out, err = c.git.run(ctx, inv); err != nil {
+		return failed("read the attributes of the base", err)
+	}
+	for _, word := range strings.Fields(string(out)) {
+		if word == "filter=lfs" {
+			return caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository keeps files in Git LFS").WithHint("A workspace cannot carry LFS objects yet.")
+		}
+	}
+	return nil
+}
+
+// checkBranch refuses a branch that is there or in use.
+func (c *creation) checkBranch(ctx context.Context) error {
+	branch := c.ws.Branch
+	if _, err := c.git.run(ctx, c.repo.in("check-ref-format", "refs/heads/"+branch)); err != nil || strings.HasPrefix(branch, "-") || branch == "HEAD" {
+		return caisson.Errorf(caisson.CodeUsage, "%q is no name for a branch", printable(branch))
+	}
+	if where := c.repo.checkedOut(branch); where != nil {
+		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", branch, where.describe())
+	}
+	if _, err := c.git.run(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+branch)); err == nil {
+		return caisson.Errorf(caisson.CodeBranchExists, "branch %s exists", branch)
+	}
+	return nil
+}
+
+// makeTree makes the worktree's directory and its record in the repository,
+// locked from the first moment, so that nobody's prune removes it.
+func (c *creation) makeTree(context.Context) error {
+	parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return failed("make the workspace's directory", err)
+	}
+	parent, err := filepath.EvalSymlinks(parent)
+	if err != nil {
+		return failed("make the workspace's directory", err)
+	}
+	c.ws.Path = filepath.Join(parent, c.ws.Name)
+	if err := os.Mkdir(c.ws.Path, 0o755); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name).WithHint("Choose another with `--name`.")
+		}
+		return failed("make the workspace's directory", err)
+	}
+	c.undo = append(c.undo, func() { _ = os.RemoveAll(c.ws.Path) })
+	admin, err := makeAdmin(c.repo.common, c.ws.Name)
+	if err != nil {
+		return failed("make the worktree's record", err)
+	}
+	c.undo = append(c.undo, func() {
+		_ = os.RemoveAll(admin)
+		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
+	})
+	for _, file := range []struct{ path, text string }{
+		{filepath.Join(admin, "locked"), fmt.Sprintf("caisson: workspace %s (%s) is in use; remove it with caisson", c.ws.Name, c.ws.ID)},
+		{filepath.Join(admin, "commondir"), "../..\n"},
+		{filepath.Join(admin, "gitdir"), filepath.Join(c.ws.Path, ".git") + "\n"},
+		{filepath.Join(admin, "HEAD"), "ref: refs/heads/" + c.ws.Branch + "\n"},
+		{filepath.Join(c.ws.Path, ".git"), "gitdir: " + admin + "\n"},
+	} {
+		if err := writeFile(file.path, []byte(file.text), 0o644); err != nil {
+			return failed("make the worktree's record", err)
+		}
+	}
+	b := &c.ws.Binding
+	b.CommonDir, b.AdminDir, b.Branch = c.repo.common, admin, c.ws.Branch
+	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
+		return failed("look at the repository", err)
+	}
+	if b.TreeDevice, b.TreeInode, err = directoryID(c.ws.Path); err != nil {
+		return failed("look at the workspace's directory", err)
+	}
+	return nil
+}
+
+// makeAdmin makes a directory of a free name below worktrees.
+func makeAdmin(common, name string) (string, error) {
+	dir := filepath.Join(common, "worktrees")
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	for n := 0; ; n++ {
+		admin := filepath.Join(dir, name)
+		if n > 0 {
+			admin += fmt.Sprint("-", n)
+		}
+		err := os.Mkdir(admin, 0o755)
+		if errors.Is(err, fs.ErrNotExist) { // the last other worktree went meanwhile
+			if err = os.MkdirAll(dir, 0o755); err == nil {
+				continue
+			}
+		}
+		if !errors.Is(err, fs.ErrExist) || n > 1000 {
+			return admin, err
+		}
+	}
+}
+
+// pin is the name of a reference that keeps objects which a shadow borrows.
+func pin(id caisson.WorkspaceID, what string) string {
+	return "refs/caisson/workspaces/" + string(id) + "/" + what
+}
+
+// makeBranch makes the branch, only if it is not there, and pins the base.
+func (c *creation) makeBranch(ctx context.Context) error {
+	branch, kept := "refs/heads/"+c.ws.Branch, pin(c.ws.ID, "base")
+	err := c.w.updateRefs(ctx, c.repo, "caisson: workspace "+c.ws.Name,
+		refUpdate{branch, c.ws.Base, absent}, refUpdate{kept, c.ws.Base, absent})
+	if err != nil {
+		var exit *exitError
+		if errors.As(err, &exit) && strings.Contains(exit.complaint, "exists") {
+			e := caisson.Errorf(caisson.CodeBranchExists, "branch %s cannot be made beside the branches that exist", c.ws.Branch)
+			e.Err = err
+			return e
+		}
+		return failed("make the branch", err)
+	}
+	c.undo = append(c.undo, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		_ = c.w.updateRefs(ctx, c.repo, "", refUpdate{branch, absent, c.ws.Base}, refUpdate{kept, absent, c.ws.Base})
+	})
+	return nil
+}
+
+// checkOut fills the tree. No filter but the person's own is defined for it.
+func (c *creation) checkOut(ctx context.Context) error {
+	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
+	inv.index, inv.tree, inv.dir = filepath.Join(c.ws.Binding.AdminDir, "index"), c.ws.Path, c.ws.Path
+	if _, err := c.git.run(ctx, inv); err != nil {
+		if full(c.ws.Path) { // git does not say why it could not write
+			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the tree of %s: %w", c.ws.Name, err)
+		}
+		return failed("check out the base", err)
+	}
+	// The root tells repositories apart where a path was used again. A long
+	// history is not worth the wait: the directory's identity is known too.
+	inv = c.repo.in("rev-list", "--max-parents=0", "--max-count=1", c.ws.Base, "--")
+	inv.bound = 2 * time.Second
+	if root, err := c.git.line(ctx, inv); err == nil {
+		c.ws.Binding.RootCommit = root
+	}
+	return ctx.Err()
+}
+
+// full tells whether the file system that holds dir has less than 1 MiB left:
+// a write that did not succeed then needs no other reason.
+func full(dir string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(dir, &stat) == nil && stat.Bavail*uint64(stat.Bsize) < 1<<20 //nolint:gosec // a block size is positive
+}

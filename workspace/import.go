@@ -1,0 +1,287 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-run/caisson"
+)
+
+const (
+	// maxImport bounds what one import may receive; a box cannot fill the disk
+	// of the host through it.
+	maxImport = 4 << 30
+	// maxAncestry is how many references of one import are asked about one by
+	// one whether they moved forward.
+	maxAncestry = 32
+	// importDeadline bounds one import.
+	importDeadline = 10 * time.Minute
+)
+
+// ImportOptions say what an import may do.
+type ImportOptions struct {
+	// AllowRewrite lets the branch go to a commit that is no descendant of
+	// where it was, as long as nobody moved it outside. What it leaves behind
+	// is pinned.
+	AllowRewrite bool
+}
+
+// Imported is what an import did.
+type Imported struct {
+	Old, New  string   // of the branch outside
+	Moved     bool     // the branch was moved from Old to New
+	Rewritten bool     // Old is no ancestor of New
+	Diverged  string   // reference that the commits went to, as the branch could not take them
+	Why       string   // of Diverged, in a clause
+	IndexKept string   // why the outer index could not be brought along
+	Pinned    []string // other references made inside, under these names
+}
+
+// Import brings what was committed inside to the repository. The box is only
+// asked where its references, looked at as data, have changed. Commits that the
+// branch cannot take are kept under refs/caisson/diverged; that is no error,
+// and the result says so. Errors: CodeWorkspaceBindingLost, before anything is
+// done; CodeImportHeld, with the reason, where something inside is not taken;
+// then the branch is as it was.
+func (w *Workspaces) Import(ctx context.Context, ws caisson.Workspace, box Box, opts ImportOptions) (Imported, error) {
+	if err := w.Check(ctx, ws); err != nil {
+		return Imported{}, err
+	}
+	release, err := w.lock(ctx, ws)
+	if err != nil {
+		return Imported{}, err
+	}
+	defer release()
+	seen, err := w.readState(ws)
+	if err != nil {
+		return Imported{}, failed("read what was seen last", err)
+	}
+	now, err := readShadow(ws.Shadow)
+	if err != nil {
+		return Imported{}, err
+	}
+	list := listRefs(now.refs)
+	if bytes.Equal(list, seen.Refs) {
+		return Imported{Old: seen.Tip, New: seen.Tip}, nil
+	}
+	repo, err := w.repository(ctx, ws.Binding.CommonDir, false)
+	if err != nil {
+		return Imported{}, err
+	}
+	before := parseRefs(seen.Refs)
+	var wants []string
+	for name, id := range now.refs {
+		if before[name] != id && !slices.Contains(wants, id) {
+			wants = append(wants, id)
+		}
+	}
+	if err := w.fetch(ctx, repo, ws, box, wants, []string{seen.Tip, ws.Base}); err != nil {
+		return Imported{}, err
+	}
+	result := Imported{Old: seen.Tip, New: seen.Tip}
+	branch := "refs/heads/" + ws.Branch
+	if id := now.refs[branch]; id != "" && id != before[branch] {
+		if result, err = w.importBranch(ctx, repo, ws, &seen, id, opts); err != nil {
+			return result, err
+		}
+	}
+	if result.Pinned, err = w.pinOthers(ctx, repo, ws, before, now.refs); err != nil {
+		return result, err
+	}
+	seen.Refs = list
+	return result, w.writeState(ws, seen)
+}
+
+// importBranch moves the branch outside to what it is inside.
+func (w *Workspaces) importBranch(ctx context.Context, repo *repository, ws caisson.Workspace, seen *state, commit string, opts ImportOptions) (Imported, error) {
+	if path, err := w.gitlinkOverRepository(ctx, repo, ws, commit); err != nil {
+		return Imported{}, err
+	} else if path != "" {
+		kept := "refs/caisson/inside/" + string(ws.ID) + "/held/" + commit
+		if err := w.updateRefs(ctx, repo, "", refUpdate{kept, commit, ""}); err != nil {
+			return Imported{}, failed("keep the commits that are held back", err)
+		}
+		return Imported{}, caisson.Errorf(caisson.CodeImportHeld,
+			"a commit of %s records %s as a submodule, and a git directory is at that path in the tree; git outside would run what it configures", ws.Name, printable(path)).
+			WithHint("Remove it from the commit (`git rm --cached`), or add its files instead. Until then the commits are kept at %s.", kept).With("path", printable(path))
+	}
+	for range 5 {
+		old, err := w.branchTip(ctx, repo, ws.Branch)
+		if err != nil {
+			return Imported{}, failed("look at branch "+ws.Branch, err)
+		}
+		result, err := w.moveBranch(ctx, repo, ws, seen, old, commit, opts)
+		if statusOf(err) > 0 { // moved between the look and the write: look again
+			if again, lookErr := w.branchTip(ctx, repo, ws.Branch); lookErr == nil && again != old {
+				continue
+			}
+		}
+		if err != nil {
+			return result, failed("move branch "+ws.Branch, err)
+		}
+		return result, nil
+	}
+	return Imported{}, caisson.Errorf(caisson.CodeImportHeld, "branch %s is being moved all the time", ws.Branch)
+}
+
+// moveBranch decides and does one move; the error of the compare-and-set is
+// returned as it is.
+func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisson.Workspace, seen *state, old, commit string, opts ImportOptions) (Imported, error) {
+	result := Imported{Old: old, New: commit}
+	if old == commit {
+		seen.Tip = commit
+		return result, nil
+	}
+	if old == "" {
+		return w.diverge(ctx, repo, ws, seen, old, commit, "the branch was deleted outside")
+	}
+	forward, err := w.descends(ctx, repo, commit, old)
+	if err != nil {
+		return result, err
+	}
+	updates := []refUpdate{{"refs/heads/" + ws.Branch, commit, old}, {pin(ws.ID, "tip"), commit, ""}}
+	switch {
+	case forward:
+	case old != seen.Tip:
+		return w.diverge(ctx, repo, ws, seen, old, commit, "the branch was moved outside meanwhile")
+	case !opts.AllowRewrite:
+		return w.diverge(ctx, repo, ws, seen, old, commit, "commits that were imported before were rewritten inside")
+	default:
+		result.Rewritten = true
+		updates = append(updates, refUpdate{"refs/caisson/inside/" + string(ws.ID) + "/was/" + old, old, ""})
+	}
+	if err := w.updateRefs(ctx, repo, "caisson: import", updates...); err != nil {
+		return result, err
+	}
+	result.Moved, seen.Tip, seen.Diverged = true, commit, ""
+	result.IndexKept = w.bringIndex(ctx, repo, ws, old, commit)
+	return result, nil
+}
+
+// bringIndex brings the outer index from old to new. What the person staged is
+// kept; where it is in the way, the index stays. The tree is not touched: it is
+// the agent's, and has the files already.
+func (w *Workspaces) bringIndex(ctx context.Context, repo *repository, ws caisson.Workspace, old, commit string) string {
+	inv := repo.in("read-tree", "-i", "-m", old, commit)
+	inv.index = ws.Binding.AdminDir + "/index"
+	_, err := w.git.run(ctx, inv)
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit.complaint
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// diverge keeps commits beside a branch that cannot take them. Commits that
+// follow go to the same reference.
+func (w *Workspaces) diverge(ctx context.Context, repo *repository, ws caisson.Workspace, seen *state, old, commit, why string) (Imported, error) {
+	result := Imported{Old: old, New: old, Why: why}
+	if seen.Diverged != "" {
+		if last, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", seen.Diverged)); err == nil {
+			if follows, err := w.descends(ctx, repo, commit, last); err == nil && follows {
+				result.Diverged = seen.Diverged
+				return result, w.updateRefs(ctx, repo, "caisson: import", refUpdate{seen.Diverged, commit, last})
+			}
+		}
+	}
+	prefix := "refs/caisson/diverged/" + ws.Branch + "/"
+	for n := 1; n < 10_000; n++ {
+		name := fmt.Sprint(prefix, n)
+		if _, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", name)); err == nil {
+			continue
+		}
+		if err := w.updateRefs(ctx, repo, "caisson: import", refUpdate{name, commit, absent}); statusOf(err) > 0 {
+			continue
+		} else if err != nil {
+			return result, err
+		}
+		result.Diverged, seen.Diverged = name, name
+		return result, nil
+	}
+	return result, caisson.Errorf(caisson.CodeImportHeld, "branch %s has diverged too often", ws.Branch)
+}
+
+// pinOthers keeps what else was made inside: other branches, tags, the stash, a
+// detached head. A value that is replaced by one that does not contain it, or
+// whose reference went away, stays pinned by its id.
+func (w *Workspaces) pinOthers(ctx context.Context, repo *repository, ws caisson.Workspace, before, now map[string]string) ([]string, error) {
+	prefix := "refs/caisson/inside/" + string(ws.ID) + "/"
+	var named, byID []refUpdate
+	asked := 0
+	for name, id := range now {
+		if name == "refs/heads/"+ws.Branch || before[name] == id {
+			continue
+		}
+		named = append(named, refUpdate{prefix + strings.TrimPrefix(name, "refs/"), id, ""})
+		byID = append(byID, refUpdate{prefix + "id/" + id, id, ""})
+		if old := before[name]; old != "" && name != "refs/caisson/base" {
+			kept := false
+			if asked++; asked <= maxAncestry {
+				kept, _ = w.descends(ctx, repo, id, old) // not known: pinned
+			}
+			if !kept {
+				named = append(named, refUpdate{prefix + "was/" + old, old, ""})
+				byID = append(byID, refUpdate{prefix + "was/" + old, old, ""})
+			}
+		}
+	}
+	if len(named) == 0 {
+		return nil, nil
+	}
+	updates := named
+	if err := w.updateRefs(ctx, repo, "", updates...); err != nil {
+		// A name may be in the way of another (a and a/b at different times).
+		updates = unique(byID)
+		if err := w.updateRefs(ctx, repo, "", updates...); err != nil {
+			return nil, failed("pin what was made inside", err)
+		}
+	}
+	var pinned []string
+	for _, u := range updates {
+		pinned = append(pinned, u.name)
+	}
+	slices.Sort(pinned)
+	return pinned, nil
+}
+
+// unique drops updates of a reference that has one already.
+func unique(updates []refUpdate) []refUpdate {
+	slices.SortFunc(updates, func(a, b refUpdate) int { return strings.Compare(a.name, b.name) })
+	return slices.CompactFunc(updates, func(a, b refUpdate) bool { return a.name == b.name })
+}
+
+// gitlinkOverRepository returns a path at which commit has a submodule and the
+// tree has a git directory, or "". Only names are looked at, below the tree.
+func (w *Workspaces) gitlinkOverRepository(ctx context.Context, repo *repository, ws caisson.Workspace, commit string) (string, error) {
+	out, err := w.git.run(ctx, repo.in("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", ws.Base, commit, "--"))
+	if err != nil {
+		return "", failed("compare the trees of "+ws.Name, err)
+	}
+	items := splitZ(out)
+	var root *os.Root
+	for i := 0; i+1 < len(items); i += 2 {
+		fields := strings.Fields(items[i])
+		if len(fields) < 2 || fields[1] != "160000" {
+			continue
+		}
+		if root == nil {
+			if root, err = os.OpenRoot(ws.Path); err != nil {
+				return "", failed("look into the tree of "+ws.Name, err)
+			}
+			defer root.Close() //nolint:gocritic // opened once
+		}
+		if _, err := root.Lstat(items[i+1] + "/.git"); err == nil || !errors.Is(err, os.ErrNotExist) {
+			return items[i+1], nil
+		}
+	}
+	return "", nil
+}

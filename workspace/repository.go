@@ -1,0 +1,315 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/caisson-run/caisson"
+)
+
+// place is where in which repository a directory is.
+type place struct {
+	common string // common directory, links resolved
+	gitDir string // of this checkout: common, or an admin directory
+	tree   string // top of the checkout; "" in a bare repository
+	ours   string // path of the workspace of ours that it is in
+}
+
+// repository is a repository as the host's git is shown it.
+type repository struct {
+	common   string
+	view     string // git directory of ours: the repository's objects and references, our configuration
+	format   string // sha1, sha256
+	settings []setting
+}
+
+// name is what directories of the repository's workspaces are called.
+func (r *repository) name() string {
+	base := filepath.Base(r.common)
+	if base == ".git" {
+		base = filepath.Base(filepath.Dir(r.common))
+	}
+	base = strings.TrimSuffix(base, ".git")
+	base = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
+			return c
+		}
+		return '-'
+	}, base)
+	if len(base) > 40 {
+		base = base[:40]
+	}
+	return base + "-" + hashOf(r.common)
+}
+
+func hashOf(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return hex.EncodeToString(sum[:4])
+}
+
+// discover finds the repository that dir is in. A directory in a workspace of
+// ours is placed by its record on disk, never by what an agent may have put
+// into the tree.
+func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
+	git, err := w.program(ctx)
+	if err != nil {
+		return place{}, err
+	}
+	dir, err = filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s cannot be entered: %w", dir, err)
+	}
+	if tree := w.treeOf(dir); tree != "" {
+		return w.placeOfOurs(tree)
+	}
+	ask := func(what string) (string, error) {
+		return git.line(ctx, invocation{dir: dir, person: true, args: []string{"rev-parse", "--path-format=absolute", what}, bound: 20 * time.Second})
+	}
+	common, err := ask("--git-common-dir")
+	if err != nil {
+		e := caisson.Errorf(caisson.CodeNoRepository, "%s is not in a git repository", dir)
+		e.Err = err
+		var exit *exitError
+		if errors.As(err, &exit) && !strings.Contains(exit.complaint, "not a git repository") {
+			e.Message = "git does not take " + dir + " for a repository: " + exit.complaint
+			if strings.Contains(exit.complaint, "extension") || strings.Contains(exit.complaint, "repo version") {
+				e.Code = caisson.CodeRepositoryUnsupported
+			}
+		}
+		return place{}, e
+	}
+	p := place{}
+	if p.common, err = filepath.EvalSymlinks(common); err != nil {
+		return place{}, caisson.Errorf(caisson.CodeNoRepository, "the git directory of %s cannot be entered: %w", dir, err)
+	}
+	if p.gitDir, err = ask("--absolute-git-dir"); err != nil {
+		return place{}, failed("find the git directory", err)
+	}
+	if p.gitDir, err = filepath.EvalSymlinks(p.gitDir); err != nil {
+		return place{}, failed("find the git directory", err)
+	}
+	if tree, err := ask("--show-toplevel"); err == nil {
+		p.tree = tree
+	}
+	return p, nil
+}
+
+// treeOf returns the workspace tree of ours that path is in, or "".
+func (w *Workspaces) treeOf(path string) string {
+	root, err := filepath.EvalSymlinks(filepath.Join(w.opts.StateDir, "workspaces"))
+	if err != nil {
+		return ""
+	}
+	rest, in := strings.CutPrefix(path, root+"/")
+	if !in {
+		return ""
+	}
+	parts := strings.SplitN(rest, "/", 3)
+	if len(parts) < 2 {
+		return ""
+	}
+	return filepath.Join(root, parts[0], parts[1])
+}
+
+// placeOfOurs places a workspace's tree by the pointer that Create wrote.
+func (w *Workspaces) placeOfOurs(tree string) (place, error) {
+	admin, err := pointer(filepath.Join(tree, ".git"), "gitdir: ")
+	if err != nil {
+		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "%s has lost its pointer: %w", tree, err)
+	}
+	back, err := pointer(filepath.Join(admin, "gitdir"), "")
+	if err != nil || back != filepath.Join(tree, ".git") || filepath.Base(filepath.Dir(admin)) != "worktrees" {
+		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "%s and its repository do not name each other", tree)
+	}
+	return place{common: filepath.Dir(filepath.Dir(admin)), gitDir: admin, tree: tree, ours: tree}, nil
+}
+
+// repository returns the repository with an up-to-date view. fresh reads the
+// configuration anew, so that a later change by the person is followed.
+func (w *Workspaces) repository(ctx context.Context, common string, fresh bool) (*repository, error) {
+	git, err := w.program(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	repo := w.repos[common]
+	w.mu.Unlock()
+	if repo != nil && !fresh {
+		return repo, nil
+	}
+	// Only listed, as data: no program that it names is run by this.
+	out, err := git.run(ctx, invocation{gitDir: common, person: true, args: []string{"config", "--list", "-z", "--show-scope"}, bound: 20 * time.Second})
+	if err != nil {
+		return nil, caisson.Errorf(caisson.CodeRepositoryUnsupported, "the repository's configuration cannot be read: %w", err)
+	}
+	repo = &repository{common: common, settings: parseSettings(out), format: "sha1"}
+	if f := last(repo.settings, "extensions.objectformat"); f != "" {
+		repo.format = f
+	}
+	if err := repo.supported(); err != nil {
+		return nil, err
+	}
+	repo.view = filepath.Join(w.opts.StateDir, "views", hashOf(common)+"-"+hashOf(w.opts.StateDir+common))
+	if err := repo.writeView(); err != nil {
+		return nil, failed("make the view of the repository", err)
+	}
+	w.mu.Lock()
+	w.repos[common] = repo
+	w.mu.Unlock()
+	return repo, nil
+}
+
+// supported refuses repositories of a form that would not work, with the reason.
+func (r *repository) supported() error {
+	refuse := func(why, hint string) error {
+		return caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository %s", why).WithHint("%s", hint)
+	}
+	if r.format != "sha1" && r.format != "sha256" {
+		return refuse("names objects by "+r.format+", which is not known here", "Use sha1 or sha256.")
+	}
+	if _, err := os.Lstat(filepath.Join(r.common, "shallow")); err == nil {
+		return refuse("is a shallow clone, whose history cannot be checked", "`git fetch --unshallow` makes it whole.")
+	}
+	for _, s := range r.settings {
+		if s.own {
+			continue
+		}
+		ext, isExt := strings.CutPrefix(s.key, "extensions.")
+		switch {
+		case isExt && ext == "partialclone", strings.HasPrefix(s.key, "remote.") && strings.HasSuffix(s.key, ".promisor") && truth(s.value):
+			return refuse("is a partial clone, whose missing objects an agent could not fetch", "Fetch all objects: clone it again without --filter.")
+		case isExt && ext == "refstorage" && s.value != "files":
+			return refuse("keeps its references as "+printable(s.value), "`git refs migrate --ref-format=files` changes that.")
+		case isExt && !slices.Contains([]string{"objectformat", "refstorage", "worktreeconfig", "noop", "preciousobjects", "relativeworktrees"}, ext):
+			return refuse("has the extension "+printable(ext)+", which is not known here", "")
+		}
+	}
+	return nil
+}
+
+// writeView makes the git directory that the host's git is shown. Objects,
+// references and their logs are the repository's own through links; the
+// configuration is ours, so nothing that the repository configures is ever in
+// force.
+func (r *repository) writeView() error {
+	if err := os.MkdirAll(r.view, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{"objects", "refs", "logs", "packed-refs"} {
+		err := os.Symlink(filepath.Join(r.common, name), filepath.Join(r.view, name))
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(r.view, "info"), 0o700); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	version, objectFormat := "0", []setting(nil)
+	if r.format != "sha1" {
+		version, objectFormat = "1", []setting{{key: "extensions.objectformat", value: r.format}}
+	}
+	writeSettings(&b, []setting{{key: "core.repositoryformatversion", value: version}, {key: "core.bare", value: "false"}})
+	writeSettings(&b, objectFormat)
+	writeSettings(&b, slices.DeleteFunc(slices.Clone(r.settings), func(s setting) bool { return !forHost(s) }))
+	// A log is kept where the repository keeps logs; its directory is not made.
+	if info, err := os.Stat(filepath.Join(r.common, "logs")); err != nil || !info.IsDir() {
+		writeSettings(&b, []setting{{key: "core.logallrefupdates", value: "false"}})
+	} else if last(r.settings, "core.logallrefupdates") == "" {
+		writeSettings(&b, []setting{{key: "core.logallrefupdates", value: "true"}})
+	}
+	if err := writeFile(filepath.Join(r.view, "config"), b.Bytes(), 0o600); err != nil {
+		return err
+	}
+	attributes, err := readInside(r.common, "info/attributes", 1<<20)
+	if err != nil {
+		attributes = nil
+	}
+	if err := writeFile(filepath.Join(r.view, "info", "attributes"), attributes, 0o600); err != nil {
+		return err
+	}
+	// It names no branch, so that no reference moves what a person checked out.
+	return writeFile(filepath.Join(r.view, "HEAD"), []byte("ref: refs/caisson/none\n"), 0o600)
+}
+
+// in returns an invocation on the repository's view.
+func (r *repository) in(args ...string) invocation {
+	return invocation{gitDir: r.view, args: args}
+}
+
+// writeFile replaces a file atomically.
+func writeFile(path string, data []byte, mode fs.FileMode) error {
+	return renameio.WriteFile(path, data, mode, renameio.WithExistingPermissions())
+}
+
+// readInside reads a regular file of at most limit bytes below dir. A link
+// that leads out of dir, a pipe or a device is an error.
+func readInside(dir, name string, limit int64) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return readRegular(root, name, limit)
+}
+
+func readRegular(root *os.Root, name string, limit int64) ([]byte, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, errors.New("not a regular file of a usable size")
+	}
+	data := make([]byte, info.Size())
+	n, err := f.ReadAt(data, 0)
+	if n < len(data) && err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// pointer reads a one-line file that names a path, not following a link.
+func pointer(path, prefix string) (string, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || info.Size() > 8192 {
+		return "", errors.New("not a small regular file")
+	}
+	fd, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer fd.Close()
+	raw := make([]byte, info.Size())
+	if _, err := fd.ReadAt(raw, 0); err != nil {
+		return "", err
+	}
+	text, ok := strings.CutPrefix(string(raw), prefix)
+	if !ok {
+		return "", errors.New("not a pointer")
+	}
+	return strings.TrimSuffix(text, "\n"), nil
+}

@@ -1,0 +1,152 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/caisson-run/caisson"
+)
+
+// Store is where workspaces are recorded.
+type Store interface {
+	PutWorkspace(ctx context.Context, w caisson.Workspace) error
+	Workspace(ctx context.Context, id caisson.WorkspaceID) (caisson.Workspace, error)
+	Workspaces(ctx context.Context, filter caisson.WorkspaceFilter) ([]caisson.Workspace, error)
+}
+
+// Box is the boundary in which an agent's tree is looked at.
+type Box interface {
+	Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error)
+}
+
+// OpenedBox is a box that was opened just for one look.
+type OpenedBox interface {
+	Box
+	Close() error
+}
+
+// Options are what Workspaces need.
+type Options struct {
+	StateDir string // absolute; ours alone
+	Ledger   Store
+	// Box opens a box around a workspace where a method was given none.
+	Box func(ctx context.Context, w caisson.Workspace) (OpenedBox, error)
+	Git string // path of the git program; "" finds it on PATH
+	Env []string
+}
+
+// Workspaces makes, keeps and merges workspaces. Safe for concurrent use, also
+// by several processes with one state directory.
+type Workspaces struct {
+	opts Options
+
+	mu    sync.Mutex
+	git   *program
+	repos map[string]*repository // by common directory
+}
+
+// New returns Workspaces. The disk is touched on first use.
+func New(opts Options) *Workspaces {
+	if opts.Env == nil {
+		opts.Env = os.Environ()
+	}
+	return &Workspaces{opts: opts, repos: map[string]*repository{}}
+}
+
+// program returns the host's git, found once.
+func (w *Workspaces) program(ctx context.Context) (*program, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.git != nil {
+		return w.git, nil
+	}
+	empty := filepath.Join(w.opts.StateDir, "views", "empty")
+	if err := os.MkdirAll(empty, 0o700); err != nil {
+		return nil, failed("make the state directory", err)
+	}
+	git, err := findGit(ctx, w.opts.Git, w.opts.Env, empty)
+	if err != nil {
+		return nil, err
+	}
+	w.git = git
+	return git, nil
+}
+
+// box returns the given box, or opens one; close gives back what was opened.
+func (w *Workspaces) box(ctx context.Context, ws caisson.Workspace, given Box) (Box, func() error, error) {
+	if given != nil {
+		return given, func() error { return nil }, nil
+	}
+	if w.opts.Box == nil {
+		return nil, nil, caisson.Errorf(caisson.CodeUnsupported, "no box can be opened here, and %s is looked at from inside only", ws.Name)
+	}
+	opened, err := w.opts.Box(ctx, ws)
+	if err != nil {
+		return nil, nil, err
+	}
+	return opened, opened.Close, nil
+}
+
+// List returns the workspaces of the repository that dir is in, newest first;
+// all of them where dir is in none, or is "".
+func (w *Workspaces) List(ctx context.Context, dir string) ([]caisson.Workspace, error) {
+	filter := caisson.WorkspaceFilter{}
+	if dir != "" {
+		place, err := w.discover(ctx, dir)
+		switch {
+		case err == nil:
+			filter.CommonDir = place.common
+		case caisson.CodeOf(err) != caisson.CodeNoRepository:
+			return nil, err
+		}
+	}
+	return w.opts.Ledger.Workspaces(ctx, filter)
+}
+
+// Find returns the workspace that ref means among those of [Workspaces.List]:
+// an id, a branch, a name or a run, exactly; else its number in the listing,
+// from 1; else the beginning of its id, or of its run's. CodeNotFound,
+// CodeAmbiguous with the candidates in detail "candidates".
+func (w *Workspaces) Find(ctx context.Context, dir, ref string) (caisson.Workspace, error) {
+	all, err := w.List(ctx, dir)
+	if err != nil {
+		return caisson.Workspace{}, err
+	}
+	return choose(all, ref)
+}
+
+// choose finds the one workspace that ref means.
+func choose(all []caisson.Workspace, ref string) (caisson.Workspace, error) {
+	for _, fits := range []func(int, caisson.Workspace) bool{
+		func(_ int, c caisson.Workspace) bool {
+			return string(c.ID) == ref || c.Branch == ref || "refs/heads/"+c.Branch == ref || c.Name == ref || string(c.Run) == ref
+		},
+		func(i int, _ caisson.Workspace) bool { return strconv.Itoa(i+1) == ref },
+		func(_ int, c caisson.Workspace) bool {
+			return strings.HasPrefix(string(c.ID), ref) || strings.HasPrefix(string(c.Run), ref) || strings.HasPrefix(c.Name, ref)
+		},
+	} {
+		var found []caisson.Workspace
+		for i, c := range all {
+			if ref != "" && fits(i, c) {
+				found = append(found, c)
+			}
+		}
+		if len(found) == 1 {
+			return found[0], nil
+		}
+		if len(found) > 1 {
+			var names []string
+			for _, c := range found {
+				names = append(names, fmt.Sprintf("%s (%s)", c.ID, c.Branch))
+			}
+			return caisson.Workspace{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits %d workspaces: %s", ref, len(found), strings.Join(names, ", ")).With("candidates", names)
+		}
+	}
+	return caisson.Workspace{}, caisson.Errorf(caisson.CodeNotFound, "no workspace %q", ref).WithHint("`caisson workspace list` shows them.")
+}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/fault"
@@ -34,6 +35,7 @@ func (d *driver) ask() error {
 	if answer.Usage.Tokens() == 0 { // a provider that does not say
 		answer.Usage = caisson.Usage{Input: tokensOf(sizeOf(req)), Output: tokensOf(sizeOfMessage(answer.Message))}
 	}
+	d.redact(answer)
 	ctx, done = d.writing()
 	defer done()
 	turn, err = d.o.Ledger.AnswerTurn(ctx, d.drive, turn.N, *answer, d.spent(answer.Usage))
@@ -45,6 +47,18 @@ func (d *driver) ask() error {
 	pass("kernel.answered")
 	d.tell(Event{Kind: EventAnswered, Turn: turn})
 	return nil
+}
+
+// redact takes secrets out of an answer's text. A part that a provider has
+// signed stays as it is: it would not take it back changed.
+func (d *driver) redact(answer *caisson.ModelAnswer) {
+	parts := slices.Clone(answer.Message.Parts)
+	for i := range parts {
+		if parts[i].Kind != caisson.PartCall && len(parts[i].Opaque) == 0 {
+			parts[i].Text = d.o.Redact(parts[i].Text)
+		}
+	}
+	answer.Message.Parts = parts
 }
 
 // plan makes the request and the turn that asks for it. stop says that the
@@ -181,7 +195,7 @@ func (d *driver) cut(turn caisson.Turn, req caisson.ModelRequest, got heard, why
 func (d *driver) abandon(turn caisson.Turn, why, text string, used caisson.Amount) error {
 	ctx, done := d.writing()
 	defer done()
-	turn, err := d.o.Ledger.AbandonTurn(ctx, d.drive, turn.N, why, text, used)
+	turn, err := d.o.Ledger.AbandonTurn(ctx, d.drive, turn.N, d.o.Redact(why), d.o.Redact(text), used)
 	if err != nil {
 		return d.unwritten(fmt.Errorf("record cut answer: %w", err))
 	}

@@ -170,7 +170,23 @@ func (s *stage) nothingTwice(t *testing.T, faults string) {
 	}
 }
 
-// A run that is killed at random moments again and again comes to its end.
+// An answer whose end nobody saw is charged in full, and counts as no turn.
+func TestUnseenAnswerIsCharged(t *testing.T) {
+	s := newStage(t, "turns: [{text: done, usage: {input: 10, output: 1}}]", caisson.Budget{Turns: 1})
+	if !reborn(t, s.dir, "kernel.heard=crash") {
+		t.Fatal("it was not killed")
+	}
+	wantEnd(t, s.run(t), caisson.RunSucceeded, caisson.StopEndTurn)
+	pool, err := s.ledger.Pool(t.Context(), s.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pool.Used.Tokens < 8192+11 || pool.Used.Turns != 1 || pool.Reserved != (caisson.Amount{}) {
+		t.Errorf("got %+v", pool)
+	}
+}
+
+// A run that is killed again and again comes to its end.
 func TestKilledAgainAndAgain(t *testing.T) {
 	s := newStage(t, threeTurns, caisson.Budget{})
 	lives := 0

@@ -22,6 +22,7 @@ func (d *driver) moveLocked(move caisson.RunMove) error {
 	if d.run.State == move.To {
 		return nil
 	}
+	move.Text = d.o.Redact(move.Text)
 	ctx, done := d.writing()
 	defer done()
 	run, err := d.o.Ledger.MoveRun(ctx, d.drive, move)

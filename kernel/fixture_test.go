@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
+	"github.com/caisson-run/caisson/gate"
 	"github.com/caisson-run/caisson/kernel"
 	"github.com/caisson-run/caisson/ledger/sqlite"
 	"github.com/caisson-run/caisson/model"
@@ -80,8 +81,12 @@ func enter(ctx context.Context, dir string) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
+	judge, err := gate.Load(gate.Sources{User: []gate.File{{Name: "policy.yaml", Data: []byte(policy)}}})
+	if err != nil {
+		return nil, err
+	}
 	s := &stage{dir: dir, ledger: ledger, id: "rtest", slow: make(chan struct{}, 64)}
-	s.lock = airlock.Options{Ledger: ledger, Judge: judge{}, ParkAfter: -1, OnUnknown: airlock.OnUnknownTell, SettleFor: time.Nanosecond}
+	s.lock = airlock.Options{Ledger: ledger, Judge: judge, ParkAfter: -1, OnUnknown: airlock.OnUnknownTell, SettleFor: time.Nanosecond}
 	s.opts = kernel.Options{Ledger: ledger, Model: script, Tools: s.tools(), System: "be good", Observe: s.observe}
 	return s, nil
 }
@@ -175,21 +180,12 @@ func (s *stage) effects(t *testing.T) []string {
 	return strings.Fields(string(raw))
 }
 
-// judge denies, reviews and allows by what the input says.
-type judge struct{}
-
-func (judge) PolicyDigest() caisson.Digest { return caisson.DigestOf([]byte("policy")) }
-
-func (j judge) Judge(call caisson.Call, _ caisson.Subject) caisson.Verdict {
-	verdict := caisson.Verdict{Ruling: caisson.Allow, Layer: "user", Rule: "test", RuleDigest: "r", PolicyDigest: j.PolicyDigest()}
-	switch {
-	case strings.Contains(string(call.Input), "deny"):
-		verdict.Ruling, verdict.Reason = caisson.Deny, "the test says so"
-	case strings.Contains(string(call.Input), "review"):
-		verdict.Ruling = caisson.ReviewIt
-	}
-	return verdict
-}
+// policy denies, reviews and allows by the word of the input.
+const policy = `rules:
+  - {when: 'has(input.word) && input.word == "deny"', verdict: deny, reason: the test says so}
+  - {when: 'has(input.word) && input.word == "review"', verdict: review}
+  - {tools: [write, put, read, fail, slow], verdict: allow}
+`
 
 // tool writes its effect id into a file, and answers with its input's word.
 type tool struct {

@@ -48,10 +48,15 @@ type Options struct {
 	// Attempts is how often in this life an answer that is cut is asked for; 0: 3.
 	Attempts int
 	// TurnEnd is told when all calls of a turn have their outcome, and of the
-	// last answer before the run ends. After a crash it may be told of the same
-	// turn again. An error pauses the run. Nil: nobody is told.
+	// last answer before the run ends; not of a turn in whose middle the run is
+	// stopped. After a crash it may be told of the same turn again. An error
+	// pauses the run. Nil: nobody is told.
 	TurnEnd func(ctx context.Context, turn caisson.Turn, settled airlock.Settled) error
-	// Observe is told what happens, for display. It must return at once and
+	// Redact takes secrets out of the model's text and of reasons before they
+	// are written. Inputs of calls are not changed, as what is recorded, judged
+	// and done must be one value. Nil changes nothing.
+	Redact func(string) string
+	// Observe is told what happens, for display, unredacted. It must return at once and
 	// is called from one goroutine at a time. Nil: nobody is told.
 	Observe func(Event)
 }
@@ -86,6 +91,9 @@ type Kernel struct{ o Options }
 func New(o Options) *Kernel {
 	if o.StuckAfter <= 0 {
 		o.StuckAfter = 5
+	}
+	if o.Redact == nil {
+		o.Redact = func(text string) string { return text }
 	}
 	if o.Attempts <= 0 {
 		o.Attempts = 3

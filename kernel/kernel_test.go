@@ -188,3 +188,20 @@ func TestEventsOfACutAnswerAreKept(t *testing.T) {
 		t.Errorf("%d turns recorded as abandoned", n)
 	}
 }
+
+func TestRedact(t *testing.T) {
+	s := newStage(t, "turns:\n  - {text: the key is hunter2, cut: true, times: 1}\n", caisson.Budget{})
+	s.opts.Redact = func(text string) string { return strings.ReplaceAll(text, "hunter2", "***") }
+	run := s.run(t)
+	wantEnd(t, run, caisson.RunSucceeded, caisson.StopEndTurn)
+	if run.Text != "the key is ***" {
+		t.Errorf("got %q", run.Text)
+	}
+	turns, err := s.ledger.Turns(t.Context(), s.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := turns[0].Answer.Message.Parts[0].Text; text != run.Text {
+		t.Errorf("recorded %q", text)
+	}
+}

@@ -144,9 +144,8 @@ func TestMaxCalls(t *testing.T) {
 
 // A model that asks for a tool although none is left gets none.
 func TestClosingAnswerWithCalls(t *testing.T) {
-	s := newStage(t, lookers(2, "{input: 9, output: 1}")+"  - {text: one more, calls: [{tool: write, input: {word: x}}]}\n", caisson.Budget{Calls: 2})
-	run := s.run(t)
-	wantEnd(t, run, caisson.RunStopped, caisson.StopMaxCalls)
+	s := newStage(t, lookers(19, "{input: 900, output: 100}")+"  - {text: one more, calls: [{tool: write, input: {word: x}}]}\n", caisson.Budget{Tokens: 20_000})
+	closing(t, s, s.run(t), caisson.StopTokenBudget)
 	for _, effect := range s.effects(t) {
 		if strings.HasPrefix(effect, "write") {
 			t.Error("a call of the closing answer was done")

@@ -50,6 +50,9 @@ func beGuest() error {
 	}
 	os.Clearenv()
 	unix.CloseOnExec(guest.StreamFD)
+	if err := unix.SetNonblock(guest.StreamFD, true); err != nil {
+		return err
+	}
 	return inside.Serve(inside.Options{Stream: os.NewFile(guest.StreamFD, "stream")})
 }
 

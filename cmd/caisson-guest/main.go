@@ -14,6 +14,7 @@ import (
 
 func main() {
 	unix.CloseOnExec(wire.StreamFD)
+	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
 	stream := os.NewFile(wire.StreamFD, "stream")
 	if err := inside.Serve(inside.Options{Stream: stream}); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson-guest:", err)

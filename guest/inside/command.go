@@ -56,9 +56,7 @@ func (s *server) hold(h wire.Header) error {
 	return nil
 }
 
-// begin starts holder and command. It is called on the thread that reads
-// frames, which is the process's first, so that the host finds the holder at
-// once among that thread's children.
+// begin starts holder and command.
 func (c *command) begin(req wire.Hold) error {
 	plan, err := c.plan(req)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 
 // Options say what to serve.
 type Options struct {
-	// Stream leads to the host. Serve owns it. A descriptor that blocks serves
-	// best: the thread that waits for a frame is then the one that acts on it.
+	// Stream leads to the host. Serve owns it. A descriptor should not block, so
+	// that waiting for it holds no thread.
 	Stream io.ReadWriteCloser
 }
 
@@ -53,11 +53,11 @@ type stream interface {
 // It changes this process: it makes it a subreaper that cannot be traced. Nothing
 // else may start processes in it: they would be taken for strays and ended.
 func Serve(o Options) error {
-	// Two are enough for what a guest does, and each costs memory.
-	runtime.GOMAXPROCS(2)
+	// A guest mostly waits. With one processor, what it waits for and what it
+	// then does are on one thread: a command passes through many small steps, and
+	// waking another thread for each costs more than all of them.
+	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(25)
-	runtime.LockOSThread() // see begin
-	defer runtime.UnlockOSThread()
 	s := &server{
 		stream: o.Stream, in: wire.NewReader(o.Stream, wire.MaxControl), out: wire.NewWriter(o.Stream, nil),
 		open: map[uint32]stream{}, holders: map[int]bool{}, ignored: ignoredSignals(),

@@ -63,7 +63,7 @@ func (c *command) begin(req wire.Hold) error {
 		return err
 	}
 	defer plan.close() // the other ends are theirs alone then: else a pipe would not end
-	c.holder, err = c.s.start(&plan.spawn)
+	c.holder, err = c.s.start(plan.spawn)
 	if err != nil {
 		c.closeOurs()
 		return spawnError(err)

@@ -247,6 +247,8 @@ func (c *command) pipes(p *plan, req wire.Hold) error {
 		if err := pipe(&out); err != nil {
 			return err
 		}
+		// A user who has many pipes gets the default size, which serves too.
+		_, _ = unix.FcntlInt(uintptr(out[0]), unix.F_SETPIPE_SZ, pumpSize)
 		p.spawn.stdio[i+1] = out[1]
 		p.theirs = append(p.theirs, out[1])
 		c.outs = append(c.outs, newPump(c, []wire.Type{wire.TypeOut, wire.TypeErr}[i], file(out[0], "output")))

@@ -50,6 +50,9 @@ func beGuest() error {
 	}
 	os.Clearenv()
 	unix.CloseOnExec(guest.StreamFD)
+	if err := unix.SetNonblock(guest.StreamFD, true); err != nil {
+		return err
+	}
 	return inside.Serve(inside.Options{Stream: os.NewFile(guest.StreamFD, "stream")})
 }
 
@@ -64,6 +67,9 @@ type box struct {
 // guestPair starts a guest and returns the host's end of its stream.
 func guestPair(tb testing.TB, program string) (net.Conn, *exec.Cmd) {
 	tb.Helper()
+	if program == "" && raceEnabled {
+		program = builtGuest(tb)
+	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		tb.Fatal(err)

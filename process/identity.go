@@ -114,7 +114,7 @@ func Within(root caisson.ProcessIdentity) func(holder, pid int) (caisson.Process
 // childNumbered returns the child of parent that its own pid namespace numbers inside.
 func childNumbered(parent, inside int) (int, error) {
 	dir := "/proc/" + strconv.Itoa(parent) + "/task"
-	// A guest forks on its first thread; looking at all is for a parent that does not.
+	// Mostly it is the first thread that forks.
 	if pid := among(dir, strconv.Itoa(parent), inside); pid != 0 {
 		return pid, nil
 	}

@@ -19,6 +19,7 @@ import (
 
 func main() {
 	unix.CloseOnExec(wire.StreamFD)
+	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
 	var err error
 	if len(os.Args) > 1 && os.Args[1] == plan.Argument {
 		err = box.SetUp()

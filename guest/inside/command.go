@@ -56,16 +56,14 @@ func (s *server) hold(h wire.Header) error {
 	return nil
 }
 
-// begin starts holder and command. It is called on the thread that reads
-// frames, which is the process's first, so that the host finds the holder at
-// once among that thread's children.
+// begin starts holder and command.
 func (c *command) begin(req wire.Hold) error {
 	plan, err := c.plan(req)
 	if err != nil {
 		return err
 	}
 	defer plan.close() // the other ends are theirs alone then: else a pipe would not end
-	c.holder, err = c.s.start(&plan.spawn)
+	c.holder, err = c.s.start(plan.spawn)
 	if err != nil {
 		c.closeOurs()
 		return spawnError(err)

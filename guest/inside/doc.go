@@ -9,6 +9,7 @@
 // holds up neither the guest nor another command, and that a path is resolved
 // beneath the workspace alone.
 //
-// What is not promised: confinement. The guest runs inside the boundary that
+// What is not promised: confinement, and that it works in a program built with
+// the race detector, which cannot follow holders. The guest runs inside the boundary that
 // the engine made, with no more rights than what it starts.
 package inside

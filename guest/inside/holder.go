@@ -1,7 +1,6 @@
 package inside
 
 import (
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -14,12 +13,15 @@ import (
 // The command proper is the holder's child, blocked before execve on a read of
 // the gate.
 //
-// Forking without exec, in place of starting a program for the holder, is what
-// makes a warm command about as fast as a plain fork and exec: nothing has to be
-// loaded for it, and nothing is kept ready in memory for it. The command is
-// forked from the holder as vfork does it: the holder has nothing to do until
-// the program begins. What runs between fork and exec obeys the same rules as in
-// package syscall: no allocation, no stack growth, no locks, raw system calls only.
+// The holder shares the guest's memory, as a child of vfork does, but on a stack
+// of its own, so that both go on. Nothing is copied for it and nothing loaded,
+// which is what makes a warm command about as fast as a plain fork and exec.
+// The command is forked from the holder as vfork does it: the holder has
+// nothing to do until the program begins.
+//
+// So what runs here is no Go program: no allocation, no growth of the stack, no
+// locks, no global state, only raw system calls, on a spawn that the guest keeps
+// alive and does not touch for as long as its holder lives.
 
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()
@@ -27,8 +29,10 @@ func beforeFork()
 //go:linkname afterFork syscall.runtime_AfterFork
 func afterFork()
 
-//go:linkname afterForkInChild syscall.runtime_AfterForkInChild
-func afterForkInChild()
+// cloneOn is clone with flags, whose child calls life(s) on the given stack.
+//
+//go:noescape
+func cloneOn(flags, stack uintptr, s *spawn) (pid, errno uintptr)
 
 // vfork is clone with flags and nothing else.
 func vfork(flags uintptr) (pid, errno uintptr)
@@ -71,8 +75,8 @@ type spawn struct {
 	limits    [3]rlimit
 	name      [16]byte
 	action    [4]uint64 // a kernel sigaction of zeros: default
-	ignored   uint64    // signals that the guest was started with ignored, 1 << signal-1
-	allSigs   uint64
+	noSigs    uint64    // a mask
+	stack     []byte    // of the holder
 	gateByte  [1]byte
 	ended     uint32 // wait status of the command
 	rec       record
@@ -84,35 +88,43 @@ type rlimit struct {
 	value    syscall.Rlimit
 }
 
-// fork starts holder and command and returns the holder's pid.
+// stackSize is ample: the deepest chain of calls is bounded by the linker, at
+// less than a kilobyte.
+const stackSize = 16 << 10
+
+// fork starts holder and command and returns the holder's pid. s and its stack
+// belong to the holder until it was reaped.
 //
 //go:noinline
 //go:norace
 func fork(s *spawn) (int, syscall.Errno) {
+	top := uintptr(unsafe.Pointer(&s.stack[0])) + stackSize
 	syscall.ForkLock.Lock()
-	beforeFork()
-	pid, _, errno := syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
-	if errno != 0 || pid != 0 {
-		afterFork()
-		syscall.ForkLock.Unlock()
-		runtime.KeepAlive(s)
-		return int(pid), errno
-	}
-	// The holder.
-	afterForkInChild()
-	if errno = s.prepare(); errno != 0 {
+	beforeFork() // blocks signals: the child must not run the guest's handlers
+	pid, errno := cloneOn(syscall.CLONE_VM|uintptr(syscall.SIGCHLD), top, s)
+	afterFork()
+	syscall.ForkLock.Unlock()
+	return int(pid), syscall.Errno(errno)
+}
+
+// life is the holder's, from its first instruction.
+//
+//go:nosplit
+//go:norace
+func life(s *spawn) {
+	if errno := s.prepare(); errno != 0 {
 		s.tell(uintptr(s.status), recordExec, uint32(errno))
 		exit(126)
 	}
 	child, e := vfork(syscall.CLONE_VM | syscall.CLONE_VFORK | uintptr(syscall.SIGCHLD))
 	if e != 0 {
+		s.tell(fdStatus, recordExec, uint32(e))
 		exit(126)
 	}
 	if child == 0 {
 		begin(s)
 	}
 	hold(s, child)
-	return 0, 0 // not reached
 }
 
 //go:nosplit
@@ -130,7 +142,6 @@ func exit(code uintptr) {
 //go:norace
 func hold(s *spawn, child uintptr) {
 	syscall.RawSyscall(unix.SYS_CLOSE_RANGE, 0, fdGate, 0)
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_BLOCK, uintptr(unsafe.Pointer(&s.allSigs)), 0, 8, 0, 0)
 	for {
 		pid, _, errno := syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&s.rec.value)), s.waitFlags|unix.WALL, 0, 0, 0)
 		switch {
@@ -169,6 +180,7 @@ func (s *spawn) tell(fd uintptr, kind, value uint32) {
 //go:norace
 func begin(s *spawn) {
 	_, _, e := syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0)
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&s.noSigs)), 0, 8, 0, 0)
 	if e == 0 && s.terminal {
 		_, _, e = syscall.RawSyscall(syscall.SYS_IOCTL, 0, syscall.TIOCSCTTY, 0)
 	}
@@ -210,6 +222,11 @@ func (s *spawn) await() syscall.Errno {
 //go:nosplit
 //go:norace
 func (s *spawn) prepare() syscall.Errno {
+	// The guest's handlers are not for others, and what it ignores (a host that
+	// was started in the background has signals ignored) would be inherited.
+	for sig := uintptr(1); sig <= 64; sig++ {
+		syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&s.action[0])), 0, 8, 0, 0)
+	}
 	if _, _, e := syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, 0); e != 0 {
 		return e
 	}
@@ -240,25 +257,5 @@ func (s *spawn) prepare() syscall.Errno {
 			return e
 		}
 	}
-	// A host that was started in the background has signals ignored, and an
-	// ignored signal is inherited.
-	for sig := uintptr(1); sig <= 64; sig++ {
-		if s.ignored&(1<<(sig-1)) != 0 {
-			syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&s.action[0])), 0, 8, 0, 0)
-		}
-	}
 	return 0
-}
-
-// ignoredSignals returns the signals that this process ignores.
-func ignoredSignals() uint64 {
-	var mask uint64
-	for sig := uintptr(1); sig <= 64; sig++ {
-		var action [4]uint64
-		_, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&action[0])), 8, 0, 0)
-		if e == 0 && action[0] == 1 {
-			mask |= 1 << (sig - 1)
-		}
-	}
-	return mask
 }

@@ -20,7 +20,7 @@ var unixEpoch = time.Unix(1, 0)
 
 // plan is all that is needed to start one command.
 type plan struct {
-	spawn  spawn
+	spawn  *spawn
 	theirs []int // descriptors to close once the processes have theirs
 }
 
@@ -33,7 +33,7 @@ func (p *plan) close() {
 
 // plan makes everything ready. On error nothing is left open.
 func (c *command) plan(req wire.Hold) (*plan, error) {
-	p := &plan{spawn: spawn{allSigs: ^uint64(0), ignored: c.s.ignored, name: [16]byte{'h', 'o', 'l', 'd', 'e', 'r'}}}
+	p := &plan{spawn: &spawn{name: [16]byte{'h', 'o', 'l', 'd', 'e', 'r'}}}
 	err := c.program(p, req)
 	if err == nil {
 		err = c.channels(p, req)
@@ -62,7 +62,7 @@ func (c *command) program(p *plan, req wire.Hold) error {
 	if err != nil {
 		return err
 	}
-	sp := &p.spawn
+	sp := p.spawn
 	sp.dir = dir
 	if sp.path, err = syscall.BytePtrFromString(path); err == nil {
 		sp.argv, err = pointers(argv)
@@ -247,6 +247,8 @@ func (c *command) pipes(p *plan, req wire.Hold) error {
 		if err := pipe(&out); err != nil {
 			return err
 		}
+		// A user who has many pipes gets the default size, which serves too.
+		_, _ = unix.FcntlInt(uintptr(out[0]), unix.F_SETPIPE_SZ, pumpSize)
 		p.spawn.stdio[i+1] = out[1]
 		p.theirs = append(p.theirs, out[1])
 		c.outs = append(c.outs, newPump(c, []wire.Type{wire.TypeOut, wire.TypeErr}[i], file(out[0], "output")))

@@ -11,8 +11,9 @@ import (
 	"github.com/caisson-run/caisson/guest/wire"
 )
 
-// pumpSize is how much is read at once: what a pipe holds by default.
-const pumpSize = 64 << 10
+// pumpSize is how much is read at once, and what an output pipe holds: four
+// times the default, as each round costs several switches between processes.
+const pumpSize = 256 << 10
 
 // pumpBufs are shared, so that an idle guest has none.
 var pumpBufs = sync.Pool{New: func() any { return new([wire.HeaderSize + pumpSize]byte) }}

@@ -19,8 +19,8 @@ import (
 
 // Options say what to serve.
 type Options struct {
-	// Stream leads to the host. Serve owns it. A descriptor that blocks serves
-	// best: the thread that waits for a frame is then the one that acts on it.
+	// Stream leads to the host. Serve owns it. A descriptor should not block, so
+	// that waiting for it holds no thread.
 	Stream io.ReadWriteCloser
 }
 
@@ -33,11 +33,10 @@ type server struct {
 	root   *os.Root // of the workspace; nil without one
 	null   *os.File
 
-	ignored uint64 // signals that this process was started with ignored
-
 	mu      sync.Mutex
 	open    map[uint32]stream
-	holders map[int]bool // holders that were not reaped yet
+	holders map[int]*spawn // of holders that were not reaped yet
+	stacks  [][]byte       // of holders that were
 }
 
 // stream is one open stream at the guest.
@@ -53,14 +52,14 @@ type stream interface {
 // It changes this process: it makes it a subreaper that cannot be traced. Nothing
 // else may start processes in it: they would be taken for strays and ended.
 func Serve(o Options) error {
-	// Two are enough for what a guest does, and each costs memory.
-	runtime.GOMAXPROCS(2)
+	// A guest mostly waits. With one processor, what it waits for and what it
+	// then does are on one thread: a command passes through many small steps, and
+	// waking another thread for each costs more than all of them.
+	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(25)
-	runtime.LockOSThread() // see begin
-	defer runtime.UnlockOSThread()
 	s := &server{
 		stream: o.Stream, in: wire.NewReader(o.Stream, wire.MaxControl), out: wire.NewWriter(o.Stream, nil),
-		open: map[uint32]stream{}, holders: map[int]bool{}, ignored: ignoredSignals(),
+		open: map[uint32]stream{}, holders: map[int]*spawn{},
 	}
 	if err := s.prepare(); err != nil {
 		refusal := caisson.Errorf(caisson.CodeSandboxLost, "the guest cannot serve: %w", err)
@@ -157,11 +156,21 @@ func (s *server) last(t wire.Type, id uint32, body any) {
 func (s *server) start(sp *spawn) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if n := len(s.stacks); n > 0 {
+		sp.stack, s.stacks = s.stacks[n-1], s.stacks[:n-1]
+	} else {
+		stack, err := unix.Mmap(-1, 0, stackSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return 0, err
+		}
+		sp.stack = stack
+	}
 	pid, errno := fork(sp)
 	if errno != 0 {
+		s.stacks = append(s.stacks, sp.stack)
 		return 0, errno
 	}
-	s.holders[pid] = true
+	s.holders[pid] = sp
 	return pid, nil
 }
 
@@ -173,8 +182,11 @@ func (s *server) reap(holder int) {
 		}
 	}
 	s.mu.Lock()
-	delete(s.holders, holder)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if sp := s.holders[holder]; sp != nil {
+		s.stacks = append(s.stacks, sp.stack)
+		delete(s.holders, holder)
+	}
 }
 
 // endStrays ends and reaps what fell to the guest because its holder was killed
@@ -190,14 +202,14 @@ func (s *server) endStrays() int {
 		if err != nil {
 			return n
 		}
-		for _, p := range proctree.Below(all, self, func(pid int) bool { return s.holders[pid] }) {
+		for _, p := range proctree.Below(all, self, func(pid int) bool { return s.holders[pid] != nil }) {
 			if p.Signal(unix.SIGKILL) {
 				n++
 			}
 		}
 		left := false
 		for _, p := range all {
-			if p.Parent == self && !s.holders[p.PID] {
+			if p.Parent == self && s.holders[p.PID] == nil {
 				left = true
 				_, _ = unix.Wait4(p.PID, nil, 0, nil) // it was killed; it may be gone by now
 			}

@@ -1,0 +1,21 @@
+// Command caisson runs coding agents confined to a git worktree.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/caisson-run/caisson/internal/cli"
+)
+
+func main() {
+	dir, err := os.Getwd()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "caisson: the working directory cannot be read:", err)
+		os.Exit(1) //nolint:forbidigo // this is main
+	}
+	os.Exit(cli.Main(context.Background(), os.Args[1:], cli.IO{ //nolint:forbidigo // this is main
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Dir: dir,
+	}))
+}

@@ -1,0 +1,58 @@
+package host
+
+import (
+	"context"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox/namespace"
+	"github.com/caisson-run/caisson/workspace"
+)
+
+// openEngines returns the engines of this system, strongest first.
+func (h *Host) openEngines() []caisson.Engine {
+	return []caisson.Engine{namespace.New(namespace.Options{Guest: h.guest})}
+}
+
+func (h *Host) engine(name string) (caisson.Engine, error) {
+	var names []string
+	for _, e := range h.engines {
+		if e.Name() == name {
+			return e, nil
+		}
+		names = append(names, e.Name())
+	}
+	return nil, caisson.Errorf(caisson.CodeUnsupported, "there is no engine %q on this system", name).
+		WithHint("Supported here: %s.", strings.Join(names, ", "))
+}
+
+// boxSpec says what boundary a run gets.
+func (h *Host) boxSpec(run caisson.RunSpec, ws *caisson.Workspace) caisson.SandboxSpec {
+	spec := caisson.SandboxSpec{
+		ID: caisson.NewSandboxID(), Limits: run.Limits, Require: run.Require, Mounts: h.Config.Mounts,
+	}
+	for _, name := range run.Env {
+		if value := h.env(name); value != "" {
+			spec.Env = append(spec.Env, name+"="+value)
+		}
+	}
+	if ws != nil {
+		spec.Workspace, spec.GitCover, spec.GitDir = ws.Path, ws.Cover, ws.Shadow
+		spec.GitObjects, spec.Home = ws.Objects, ws.Home
+	}
+	return spec
+}
+
+// boxFor opens a small box around a workspace, for a look at its tree outside
+// of a run. It ends with this process.
+func (h *Host) boxFor(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) {
+	engine := h.engines[0]
+	if ws.Run != "" {
+		if run, err := h.Ledger.Run(ctx, ws.Run); err == nil {
+			if e, err := h.engine(run.Spec.Engine); err == nil {
+				engine = e
+			}
+		}
+	}
+	return engine.Open(ctx, h.boxSpec(caisson.RunSpec{Limits: h.Config.Limits}, &ws))
+}

@@ -1,0 +1,149 @@
+package host
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/config"
+	"github.com/caisson-run/caisson/kernel"
+	"github.com/caisson-run/caisson/sandbox"
+	"github.com/caisson-run/caisson/workspace"
+)
+
+// RunRequest is what a person asks for. Empty fields are the config's.
+type RunRequest struct {
+	Prompt      string
+	Argv        []string // of a foreign agent; excludes Prompt
+	Model       string
+	Engine      string
+	Isolation   string // "none": no boundary
+	Require     []caisson.Control
+	Preset      string
+	Branch      string
+	Base        string
+	NoWorkspace bool
+	Budget      caisson.Budget
+	Env         []string // names
+}
+
+// NewRun checks everything that can be checked, makes the workspace, and
+// records the run. Nothing is left where it returns an error.
+func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error) {
+	var repo repoFiles
+	var err error
+	if !want.NoWorkspace {
+		if repo, err = h.repository(ctx, h.dir, want.Base); err != nil {
+			return caisson.Run{}, err
+		}
+	}
+	c, err := h.configWith(repo)
+	if err != nil {
+		return caisson.Run{}, err
+	}
+	spec, err := h.spec(ctx, want, c)
+	if err != nil {
+		return caisson.Run{}, err
+	}
+	spec.RepoPolicy = repo.digest()
+	if err := h.checkSpec(ctx, spec, c, repo); err != nil {
+		return caisson.Run{}, err
+	}
+	id := caisson.NewRunID()
+	spec.Root = id
+	if !want.NoWorkspace {
+		ws, err := h.workspaces.Create(ctx, workspace.CreateSpec{
+			Dir: h.dir, Name: string(id), Branch: want.Branch, Base: want.Base, Run: id, By: Person(),
+		})
+		if caisson.CodeOf(err) == caisson.CodeNoRepository {
+			return caisson.Run{}, caisson.AsError(err).WithHint("Run it in a git repository, or with `--no-workspace`.")
+		}
+		if err != nil {
+			return caisson.Run{}, err
+		}
+		spec.Workspace = ws.ID
+	}
+	return h.Ledger.CreateRun(ctx, id, spec)
+}
+
+// spec fills in what the person left to the config.
+func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (caisson.RunSpec, error) {
+	spec := caisson.RunSpec{
+		Prompt: strings.TrimSpace(want.Prompt), Preset: orElse(want.Preset, c.Preset), Require: want.Require,
+		Env: want.Env, Limits: c.Limits, OnUnknown: c.OnUnknown, Dir: h.dir, By: Person(),
+	}
+	for _, arg := range want.Argv {
+		spec.Argv = append(spec.Argv, caisson.Bytes(arg))
+	}
+	if spec.Prompt == "" && len(spec.Argv) == 0 {
+		return spec, caisson.Errorf(caisson.CodePromptEmpty, "the prompt is empty")
+	}
+	if len(spec.Argv) == 0 {
+		spec.Model = h.scriptPath(orElse(want.Model, c.Model))
+	}
+	// What a repository requires is required beside what the person asks for.
+	for _, control := range c.Require {
+		if !slices.Contains(spec.Require, control) {
+			spec.Require = append(spec.Require, control)
+		}
+	}
+	if len(spec.Env) == 0 {
+		spec.Env = c.Env
+	}
+	spec.Budget = fill(want.Budget, c.Budget)
+	return spec, h.chooseEngine(ctx, &spec, want, c)
+}
+
+func orElse(s, otherwise string) string {
+	if s != "" {
+		return s
+	}
+	return otherwise
+}
+
+func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want RunRequest, c config.Config) error {
+	if want.Isolation == EngineNone {
+		return caisson.Errorf(caisson.CodeUnsupported, "running without a sandbox is not offered").WithHint("Leave --isolation out.")
+	}
+	if want.Isolation != "" {
+		return caisson.Errorf(caisson.CodeUsage, "--isolation takes only %q", EngineNone)
+	}
+	engine, _, err := sandbox.Choose(ctx, h.engines, orElse(want.Engine, c.Engine), spec.Require)
+	if err != nil {
+		return err
+	}
+	spec.Engine = engine.Name()
+	return nil
+}
+
+// fill puts the bounds of defaults where budget has none.
+func fill(budget, defaults caisson.Budget) caisson.Budget {
+	for _, pair := range []struct{ to, from *int64 }{
+		{&budget.Tokens, &defaults.Tokens}, {&budget.Cost, &defaults.Cost}, {&budget.Turns, &defaults.Turns},
+		{&budget.Calls, &defaults.Calls}, {&budget.Output, &defaults.Output},
+	} {
+		if *pair.to == 0 {
+			*pair.to = *pair.from
+		}
+	}
+	if budget.Wall == 0 {
+		budget.Wall = defaults.Wall
+	}
+	return budget
+}
+
+// checkSpec finds what would stop the run at once, before anything is made.
+func (h *Host) checkSpec(ctx context.Context, spec caisson.RunSpec, c config.Config, repo repoFiles) error {
+	if _, err := h.policyWith(spec.Preset, repo); err != nil {
+		return err
+	}
+	if len(spec.Argv) > 0 {
+		return nil
+	}
+	m, err := h.openModel(ctx, spec, c)
+	if err != nil {
+		return err
+	}
+	return kernel.Check(spec.Budget, m)
+}

@@ -1,0 +1,88 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
+)
+
+// takeUp bounds how long a detached driver may take until it has the lease.
+const takeUp = 20 * time.Second
+
+// Detach starts a process of its own that drives a run, and returns when that
+// has the run's lease: from then on it is on record who drives.
+func (h *Host) Detach(ctx context.Context, id caisson.RunID) error {
+	self, err := os.Executable()
+	if err != nil {
+		return caisson.Errorf(caisson.CodeInternal, "find own program: %w", err)
+	}
+	started, err := process.Detach(process.Command{Path: self, Args: []string{"runs", "resume", string(id)}, Env: os.Environ(), Dir: h.dir})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, takeUp)
+	defer cancel()
+	for seen := int64(0); ; {
+		r, err := h.Ledger.Run(ctx, id)
+		if err != nil {
+			return err
+		}
+		if r.Lease.Instance != "" || r.State != caisson.RunPending {
+			return nil
+		}
+		if process.Alive(started) == caisson.Dead {
+			return caisson.Errorf(caisson.CodeInternal, "the process that should drive run %s ended at once", id).
+				WithHint("See why: `caisson runs resume %s`.", id)
+		}
+		if seen, err = h.Ledger.Wait(ctx, id, max(seen, r.Events)); err != nil {
+			return fmt.Errorf("wait for the driver of run %s: %w", id, err)
+		}
+	}
+}
+
+// Cancel asks for the end of a run and waits until it has ended. Where nobody
+// drives it, it is taken up to be ended here.
+func (h *Host) Cancel(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
+	r, err := h.Ledger.AskCancel(ctx, id, caisson.CauseUser, Person())
+	if err != nil || r.State.Terminal() {
+		return r, err
+	}
+	driven, err := h.Drive(ctx, id, DriveOptions{})
+	if caisson.CodeOf(err) != caisson.CodeLeaseHeld {
+		return driven, err
+	}
+	for seen := int64(0); ; {
+		if r, err = h.Ledger.Run(ctx, id); err != nil || r.State.Terminal() {
+			return r, err
+		}
+		if seen, err = h.Ledger.Wait(ctx, id, max(seen, r.Events)); err != nil {
+			return r, err
+		}
+	}
+}
+
+// minSecret is the length below which a value is too common to be taken out
+// wherever it stands.
+const minSecret = 8
+
+// redact returns what takes the values of the person's keys and tokens out of
+// texts before they are written.
+func redact() func(string) string {
+	var pairs []string
+	for _, entry := range os.Environ() {
+		name, value, _ := strings.Cut(entry, "=")
+		secret := strings.HasSuffix(name, "_KEY") || strings.HasSuffix(name, "_TOKEN") || strings.HasSuffix(name, "_SECRET") || strings.HasSuffix(name, "_PASSWORD")
+		if secret && len(value) >= minSecret {
+			pairs = append(pairs, value, "["+name+"]")
+		}
+	}
+	if len(pairs) == 0 {
+		return nil
+	}
+	return strings.NewReplacer(pairs...).Replace
+}

@@ -1,0 +1,109 @@
+// Package host is the composition: it opens config, ledger, engines and
+// workspaces of this machine and drives runs with them. `run`, `serve` and
+// `worker` all start it.
+//
+// It promises that a run is driven by at most one process, and that everything
+// an earlier driver left behind has ended before the run goes on.
+package host
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/user"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/config"
+	"github.com/caisson-run/caisson/ledger/sqlite"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/workspace"
+)
+
+// EngineNone names the absence of a boundary.
+const EngineNone = "none"
+
+// Options say where a host stands.
+type Options struct {
+	Env func(string) string
+	Dir string // working directory of the person
+}
+
+// Host is one opened machine. Its fields are read-only.
+type Host struct {
+	Ledger caisson.Ledger
+	Config config.Config // of the user alone; a run's may be tighter
+	Paths  config.Dirs
+
+	env        func(string) string
+	dir        string
+	workspaces *workspace.Workspaces
+	engines    []caisson.Engine
+	instance   *process.Registration // registered when this process first drives
+}
+
+// Open reads the settings and opens the ledger. Opening is recovery: what an
+// ended process left behind is swept when a run of its is next driven.
+func Open(ctx context.Context, opts Options) (*Host, error) {
+	paths, err := config.Paths(opts.Env)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{Paths: paths, env: opts.Env, dir: opts.Dir}
+	if h.Config, err = h.configWith(repoFiles{}); err != nil {
+		return nil, err
+	}
+	h.Paths = paths.WithState(h.Config.StateDir)
+	paths = h.Paths
+	if err := os.MkdirAll(paths.State, 0o700); err != nil {
+		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make the state directory: %w", err)
+	}
+	h.Ledger, err = sqlite.Open(ctx, sqlite.Options{Path: paths.Ledger()})
+	if err != nil {
+		return nil, err
+	}
+	h.engines = h.openEngines()
+	h.workspaces = workspace.New(workspace.Options{StateDir: paths.State, Ledger: h.Ledger, Box: h.boxFor})
+	return h, nil
+}
+
+// Close releases the ledger and the instance lock.
+func (h *Host) Close() error {
+	var err error
+	if h.instance != nil {
+		err = h.instance.Close()
+	}
+	return errors.Join(err, h.Ledger.Close())
+}
+
+// Person names who gives a decision: the login name of this process's user.
+func Person() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return "unknown"
+}
+
+// FindRun returns the run whose id is ref or begins with it.
+func (h *Host) FindRun(ctx context.Context, ref string) (caisson.Run, error) {
+	if ref == "" {
+		return caisson.Run{}, caisson.Errorf(caisson.CodeNotFound, "no run named")
+	}
+	runs, err := h.Ledger.Runs(ctx, caisson.RunFilter{Prefix: ref, Limit: 6})
+	if err != nil {
+		return caisson.Run{}, err
+	}
+	switch {
+	case len(runs) == 0:
+		return caisson.Run{}, caisson.Errorf(caisson.CodeNotFound, "there is no run %q", ref).WithHint("`caisson runs ls` lists them.")
+	case len(runs) == 1:
+		return runs[0], nil
+	}
+	var ids []string
+	for _, r := range runs {
+		if string(r.ID) == ref {
+			return r, nil
+		}
+		ids = append(ids, string(r.ID))
+	}
+	return caisson.Run{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits more than one run", ref).With("candidates", ids)
+}

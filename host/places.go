@@ -1,0 +1,173 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/workspace"
+)
+
+// ListWorkspaces lists the workspaces of the repository that the person stands
+// in, or of all.
+func (h *Host) ListWorkspaces(ctx context.Context, all bool) ([]caisson.Workspace, error) {
+	if all {
+		return h.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{})
+	}
+	return h.workspaces.List(ctx, h.dir)
+}
+
+// Diff returns what a workspace changed since its base. It may hold any bytes.
+func (h *Host) Diff(ctx context.Context, ref string, stat bool) (string, error) {
+	ws, err := h.workspaces.Find(ctx, h.dir, ref)
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	err = h.workspaces.Diff(ctx, ws, nil, workspace.DiffOptions{Stat: stat, Out: &out})
+	return out.String(), err
+}
+
+// Log returns the commits of a workspace since its base, one a line.
+func (h *Host) Log(ctx context.Context, ref string) (string, error) {
+	ws, err := h.workspaces.Find(ctx, h.dir, ref)
+	if err != nil {
+		return "", err
+	}
+	commits, err := h.workspaces.Log(ctx, ws, 0)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	for _, c := range commits {
+		fmt.Fprintf(&out, "%s %s\n", c.ID[:min(12, len(c.ID))], c.Subject)
+	}
+	return out.String(), nil
+}
+
+// MergeRequest says what goes where; empty fields are the defaults.
+type MergeRequest struct {
+	Into, Mode, Message string
+	// Commit commits what is not committed in the workspace first, as the
+	// person; without it such changes are refused with CodeWorkspaceDirty.
+	Commit bool
+}
+
+// Merged is what a merge did.
+type Merged struct {
+	workspace.Merged
+	Branch string `json:"branch"`
+}
+
+// Says tells a person what happened.
+func (m Merged) Says() string {
+	if m.Old == m.New {
+		return fmt.Sprintf("Nothing to merge: %s has all of %s.", m.Into, m.Branch)
+	}
+	return fmt.Sprintf("Merged %s into %s: %s → %s.", m.Branch, m.Into, m.Old[:min(12, len(m.Old))], m.New[:min(12, len(m.New))])
+}
+
+// Merge merges a workspace's commits. The tree is looked at in a box first, so
+// that work which nobody committed is not left behind unnoticed.
+func (h *Host) Merge(ctx context.Context, ref string, want MergeRequest) (Merged, error) {
+	ws, err := h.workspaces.Find(ctx, h.dir, ref)
+	if err != nil {
+		return Merged{}, err
+	}
+	if err := h.idle(ctx, ws); err != nil {
+		return Merged{}, err
+	}
+	if err := h.gather(ctx, ws, want); err != nil {
+		return Merged{}, err
+	}
+	merged, err := h.workspaces.Merge(ctx, ws, workspace.MergeOptions{Into: want.Into, Mode: workspace.MergeMode(want.Mode), Message: want.Message})
+	return Merged{merged, ws.Branch}, err
+}
+
+// idle refuses while a run works in the workspace: what is merged would be cut
+// off at any point.
+func (h *Host) idle(ctx context.Context, ws caisson.Workspace) error {
+	if ws.Run == "" {
+		return nil
+	}
+	r, err := h.Ledger.Run(ctx, ws.Run)
+	if err != nil {
+		return err
+	}
+	if r.State == caisson.RunRunning || r.State == caisson.RunCancelling {
+		return caisson.Errorf(caisson.CodeStateInvalid, "run %s is at work in it", r.ID).WithHint("Wait for it, or `caisson runs cancel %s`.", r.ID)
+	}
+	return nil
+}
+
+// gather commits what is not committed, if that is wanted, and brings all
+// commits into the repository.
+func (h *Host) gather(ctx context.Context, ws caisson.Workspace, want MergeRequest) (err error) {
+	box, err := h.boxFor(ctx, ws)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := box.Close(); err == nil {
+			err = e
+		}
+	}()
+	dirty, err := run(ctx, box, caisson.Command{Argv: []string{"git", "status", "--porcelain", "-z"}, Dir: ws.Path})
+	if err != nil {
+		return err
+	}
+	if dirty != "" {
+		if !want.Commit {
+			names := strings.Split(strings.TrimRight(dirty, "\x00"), "\x00")
+			return caisson.Errorf(caisson.CodeWorkspaceDirty, "%d files of the workspace are not committed", len(names)).
+				WithHint("Look with `caisson workspace diff`; commit them with `--commit`.").With("files", names)
+		}
+		message := orElse(want.Message, "Work of "+ws.Name)
+		if _, err := run(ctx, box, caisson.Command{Argv: []string{"git", "add", "-A"}, Dir: ws.Path}); err != nil {
+			return err
+		}
+		if _, err := run(ctx, box, caisson.Command{Argv: []string{"git", "commit", "-q", "-m", message}, Dir: ws.Path}); err != nil {
+			return err
+		}
+	}
+	_, err = h.workspaces.Import(ctx, ws, box, workspace.ImportOptions{})
+	return err
+}
+
+// run runs a command in a box and returns what it printed; one that does not
+// succeed is an error with what it said.
+func run(ctx context.Context, box workspace.Box, cmd caisson.Command) (string, error) {
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &limited{to: &out, left: 1 << 20}, &limited{to: &complaint, left: 4 << 10}
+	p, err := box.Hold(ctx, cmd)
+	if err != nil {
+		return "", err
+	}
+	if err := p.Release(); err != nil {
+		p.Drop()
+		return "", err
+	}
+	exit, err := p.Wait(ctx)
+	if err != nil {
+		return "", err
+	}
+	if exit.Code != 0 {
+		return "", caisson.Errorf(caisson.CodeGitFailed, "%s: status %d: %s", strings.Join(cmd.Argv, " "), exit.Code, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), nil
+}
+
+// limited keeps the first bytes and drops the rest: a box may print for ever.
+type limited struct {
+	to   *bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	keep := p[:min(l.left, len(p))]
+	l.left -= len(keep)
+	l.to.Write(keep)
+	return len(p), nil
+}

@@ -1,0 +1,268 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/airlock"
+	"github.com/caisson-run/caisson/config"
+	"github.com/caisson-run/caisson/gate"
+	"github.com/caisson-run/caisson/sandbox"
+	"github.com/caisson-run/caisson/tool"
+	"github.com/caisson-run/caisson/workspace"
+)
+
+// session is one life of a run in this process: what is open while it is driven.
+type session struct {
+	host  *Host
+	drive caisson.Drive
+	run   caisson.Run
+
+	ws     *caisson.Workspace
+	config config.Config
+	policy *gate.Policy
+	box    caisson.Sandbox
+	record caisson.SandboxRecord
+	tools  *tool.Registry
+	door   *airlock.Door
+}
+
+// open prepares everything and leaves nothing open where it returns an error.
+func (s *session) open(ctx context.Context) error {
+	if err := s.bind(ctx); err != nil {
+		return err
+	}
+	if err := s.loadSettings(ctx); err != nil {
+		return err
+	}
+	if err := s.openBox(ctx); err != nil {
+		return err
+	}
+	if err := s.openTools(ctx); err != nil {
+		return errors.Join(err, s.closeBox(ctx))
+	}
+	s.door = s.airlock().Enter(s.drive, s.subject, s.binding(), s.box.ID())
+	return nil
+}
+
+// bind finds the run's workspace and compares it with what it is bound to.
+func (s *session) bind(ctx context.Context) error {
+	if s.run.Spec.Workspace == "" {
+		return nil
+	}
+	ws, err := s.host.Ledger.Workspace(ctx, s.run.Spec.Workspace)
+	if err != nil {
+		return err
+	}
+	s.ws = &ws
+	return s.host.workspaces.Check(ctx, ws)
+}
+
+func (s *session) binding() caisson.Digest {
+	if s.ws == nil {
+		return ""
+	}
+	return s.ws.Binding.Digest()
+}
+
+// loadSettings reads the settings and the policy that hold today: the user's as
+// they are now, the repository's as they were at the base commit.
+func (s *session) loadSettings(ctx context.Context) error {
+	var repo repoFiles
+	if s.ws != nil {
+		var err error
+		if repo, err = s.host.repository(ctx, s.ws.Path, s.ws.Base); err != nil {
+			return err
+		}
+	}
+	if repo.digest() != s.run.Spec.RepoPolicy {
+		return caisson.Errorf(caisson.CodeWorkspaceBindingLost, "the repository's settings at the base commit are not those that run %s was made under", s.run.ID)
+	}
+	var err error
+	if s.config, err = s.host.configWith(repo); err != nil {
+		return err
+	}
+	if s.policy, err = s.host.policyWith(s.run.Spec.Preset, repo); err != nil {
+		return err
+	}
+	return s.host.Ledger.Append(ctx, s.drive, caisson.EventPolicyLoaded, map[string]any{
+		"digest": s.policy.PolicyDigest(), "preset": s.policy.Preset(), "files": s.policy.Files(),
+	})
+}
+
+// openBox opens the sandbox. Its record is written before it is made, so that
+// whoever comes after a crash knows that there may be one.
+func (s *session) openBox(ctx context.Context) error {
+	h := s.host
+	engine, err := h.engine(s.run.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	spec := h.boxSpec(s.run.Spec, s.ws)
+	s.record = caisson.SandboxRecord{
+		ID: spec.ID, Run: s.run.ID, Workspace: s.run.Spec.Workspace, Instance: h.instance.Instance.ID,
+		Engine: engine.Name(), State: caisson.SandboxCreating, At: h.Ledger.Now(),
+	}
+	if err := h.Ledger.PutSandbox(ctx, s.record); err != nil {
+		return err
+	}
+	box, err := engine.Open(ctx, spec)
+	if err != nil {
+		s.record.State = caisson.SandboxRemoved
+		return errors.Join(err, h.Ledger.PutSandbox(context.WithoutCancel(ctx), s.record))
+	}
+	s.box = box
+	opened := box.Record()
+	opened.Run, opened.Workspace, opened.Instance = s.record.Run, s.record.Workspace, s.record.Instance
+	opened.State, opened.At = caisson.SandboxRunning, h.Ledger.Now()
+	s.record = opened
+	err = h.Ledger.PutSandbox(ctx, s.record)
+	if err == nil {
+		err = h.Ledger.Append(ctx, s.drive, caisson.EventIsolation, box.Isolation())
+	}
+	if err != nil {
+		return errors.Join(err, s.closeBox(ctx))
+	}
+	return nil
+}
+
+func (s *session) closeBox(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	err := s.box.Close()
+	if s.record.State == caisson.SandboxRunning {
+		s.record.State = caisson.SandboxStopped
+		err = errors.Join(err, s.host.Ledger.PutSandbox(ctx, s.record))
+	}
+	s.record.State = caisson.SandboxRemoved
+	return errors.Join(err, s.host.Ledger.PutSandbox(ctx, s.record))
+}
+
+func (s *session) openTools(ctx context.Context) error {
+	calls, err := s.host.Ledger.Calls(ctx, s.run.ID)
+	if err != nil {
+		return err
+	}
+	seen := tool.NewSeen()
+	seen.Restore(calls)
+	s.tools, err = tool.NewRegistry(tool.Builtin(tool.Options{
+		Sandbox: s.box, Workspace: s.workDir(), Seen: seen, SpillDir: s.spillDir(),
+	})...)
+	return err
+}
+
+func (s *session) spillDir() string { return filepath.Join(s.host.Paths.Spill(), string(s.run.ID)) }
+
+// workDir is the directory that the agent works in, as it is called inside.
+func (s *session) workDir() string {
+	if s.ws == nil {
+		return sandbox.PrivateWorkspace
+	}
+	return s.ws.Path
+}
+
+func (s *session) subject() caisson.Subject {
+	return caisson.Subject{Run: s.run.ID, Workspace: s.workDir(), Isolation: s.box.Isolation()}
+}
+
+func (s *session) airlock() *airlock.Airlock {
+	c := s.config
+	return airlock.New(airlock.Options{
+		Ledger: s.host.Ledger, Judge: s.policy, Redact: redact(),
+		ReviewExpiry: c.Review.Expire, ApprovalTTL: c.Review.UseFor, ParkAfter: c.Review.ParkAfter,
+		OnUnknown: s.run.Spec.OnUnknown, Unattended: s.policy.Preset() == gate.Unattended,
+	})
+}
+
+// close brings home what the agent committed last and ends the boundary.
+func (s *session) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+	defer cancel()
+	return errors.Join(s.importWork(ctx), s.closeBox(ctx))
+}
+
+// fail records that a run could not be taken up. It is paused with the reason:
+// when that is mended it can go on.
+func (s *session) fail(ctx context.Context, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+	defer cancel()
+	moves := []caisson.RunState{caisson.RunPaused}
+	if s.run.State == caisson.RunPending {
+		moves = []caisson.RunState{caisson.RunRunning, caisson.RunPaused}
+	}
+	if s.run.State == caisson.RunPaused || s.run.State == caisson.RunCancelling {
+		return nil
+	}
+	for _, to := range moves {
+		_, err := s.host.Ledger.MoveRun(ctx, s.drive, caisson.RunMove{To: to, Stop: caisson.StopPaused, Text: why.Error()})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importWork brings the agent's commits into the repository. What is held
+// back or diverged is told in the record and is no error of the run.
+func (s *session) importWork(ctx context.Context) error {
+	if s.ws == nil {
+		return nil
+	}
+	imported, err := s.host.workspaces.Import(ctx, *s.ws, s.box, workspace.ImportOptions{})
+	if caisson.CodeOf(err) == caisson.CodeImportHeld {
+		return s.note(ctx, err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	if imported.Moved || imported.Diverged != "" || len(imported.Pinned) > 0 {
+		return s.host.Ledger.Append(ctx, s.drive, caisson.EventImported, imported)
+	}
+	return nil
+}
+
+func (s *session) note(ctx context.Context, text string) error {
+	return s.host.Ledger.Append(ctx, s.drive, caisson.EventNote, map[string]any{"text": text})
+}
+
+// turnEnd brings the turn's work home: commits always, a snapshot of the tree
+// if the turn did more than read.
+func (s *session) turnEnd(ctx context.Context, turn caisson.Turn, settled airlock.Settled) error {
+	if s.ws == nil {
+		return nil
+	}
+	if err := s.importWork(ctx); err != nil {
+		return err
+	}
+	began := func(c caisson.CallRecord) bool { return c.Attempts > 0 && c.Call.Effect != caisson.EffectRead }
+	if !slices.ContainsFunc(settled.Records, began) {
+		return nil
+	}
+	snapshot, err := s.host.workspaces.Snapshot(ctx, *s.ws, s.box, s.run.ID, turn.N)
+	if err != nil {
+		return err
+	}
+	return s.host.Ledger.Append(ctx, s.drive, caisson.EventSnapshot, map[string]any{"turn": turn.N, "commit": snapshot.Commit})
+}
+
+// pausable returns a context that ends, with its cause, when a pause is asked for.
+func pausable(ctx context.Context, pause <-chan caisson.Cause) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case cause := <-pause:
+			cancel(&caisson.CauseError{Cause: cause, Text: "paused"})
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		close(done)
+		<-ended
+		cancel(nil)
+	}
+}

@@ -1,0 +1,75 @@
+package host
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/kernel"
+)
+
+// system is what the built-in agent is told of where it is.
+//
+//go:embed system.md
+var system string
+
+// work drives the run with the boundary open.
+func (s *session) work(ctx context.Context, opts DriveOptions) error {
+	ctx, stop := pausable(ctx, opts.Pause)
+	defer stop()
+	if len(s.run.Spec.Argv) > 0 {
+		return s.foreign(ctx, opts)
+	}
+	m, err := s.host.openModel(ctx, s.run.Spec, s.config)
+	if err != nil {
+		return err
+	}
+	instructions, err := s.instructions(ctx)
+	if err != nil {
+		return err
+	}
+	tools := map[string]caisson.Tool{}
+	for _, name := range s.tools.Names() {
+		tools[name] = s.tools.Get(name)
+	}
+	k := kernel.New(kernel.Options{
+		Ledger: s.host.Ledger, Model: m, Door: s.door, Tools: tools, System: s.systemText(),
+		Instructions: instructions, TurnEnd: s.turnEnd,
+	})
+	_, err = k.Run(ctx, s.drive)
+	return err
+}
+
+func (s *session) systemText() string {
+	text := system + "\nYou work in " + s.workDir() + "."
+	if s.ws != nil {
+		text += fmt.Sprintf(" It is a git worktree on branch %s. Commit what should be kept.", s.ws.Branch)
+	}
+	return text
+}
+
+// maxInstructions bounds each file of instructions: a repository is not trusted
+// to leave room for the prompt.
+const maxInstructions = 64 << 10
+
+// instructions reads the files that a repository has for agents, inside the
+// boundary. They are told as the repository's words, not as the person's.
+func (s *session) instructions(ctx context.Context) ([]kernel.Instruction, error) {
+	var found []kernel.Instruction
+	if s.ws == nil {
+		return nil, nil
+	}
+	for _, name := range s.config.Instructions {
+		content, err := s.box.Files().Read(ctx, name, 0, maxInstructions)
+		switch caisson.CodeOf(err) {
+		case "":
+			found = append(found, kernel.Instruction{Name: name, Text: string(content.Data)})
+		case caisson.CodeNotFound, caisson.CodePathOutside, caisson.CodePathInvalid:
+			// The repository has none, or one that leads elsewhere.
+		default:
+			return nil, err
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,215 @@
+// Package cli is the command line: one file a command. It reads flags, calls
+// host, and prints; it decides nothing.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/host"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// IO is what the program was given by who started it.
+type IO struct {
+	In       *os.File
+	Out, Err *os.File
+	Env      func(string) string
+	Dir      string // working directory
+}
+
+// app is one invocation.
+type app struct {
+	io   IO
+	json bool
+}
+
+// exitError ends the program with a status that is not an error's.
+type exitError struct{ status int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
+
+// Main runs one command line and returns its exit status.
+func Main(ctx context.Context, args []string, given IO) int {
+	a := &app{io: given}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(given.In)
+	root.SetOut(given.Out)
+	root.SetErr(given.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return caisson.ExitOK
+	}
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit.status
+	}
+	return a.fail(err)
+}
+
+// fail prints err and returns its exit status.
+func (a *app) fail(err error) int {
+	e := caisson.AsError(err)
+	if errors.Is(err, context.Canceled) && e.Code == caisson.CodeInternal {
+		e = caisson.Errorf(caisson.CodeInterrupted, "interrupted")
+	}
+	if a.json {
+		raw, _ := json.Marshal(map[string]any{"error": e})
+		fmt.Fprintf(a.io.Err, "%s\n", raw)
+	} else {
+		fmt.Fprintf(a.io.Err, "caisson: %s [%s]\n", printable(e.Error()), e.Code)
+		if hint := e.HintText(); hint != "" {
+			fmt.Fprintf(a.io.Err, "  %s\n", printable(hint))
+		}
+	}
+	return e.Code.Info().Exit
+}
+
+// Root returns the command tree, for the generated reference.
+func Root() *cobra.Command { return (&app{}).root() }
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "caisson",
+		Short: "Run coding agents confined to a git worktree, every effect judged and recorded",
+		Long: `Caisson runs a coding agent in a sandbox around a git worktree. Every effect the
+agent wants is judged by policy, asked of you where policy says so, recorded
+before it happens, and done inside the boundary.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       caisson.Version,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON: one object, or one a line")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.AddCommand(
+		a.runCommand(), a.runsCommand(), a.reviewCommand(), a.workspaceCommand(), a.policyCommand(),
+		a.auditCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand(),
+	)
+	strict(root)
+	return root
+}
+
+// strict makes wrong arguments and unknown sub-commands usage errors.
+func strict(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usage(err)
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		strict(sub)
+	}
+}
+
+// group returns a command that only holds others.
+func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_ = cmd.Help() // only writes to the output that was given
+			return usage(errors.New("name a command"))
+		},
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+func usage(err error) error {
+	return &caisson.Error{Code: caisson.CodeUsage, Message: err.Error()}
+}
+
+// host opens the host for one command.
+func (a *app) host(ctx context.Context) (*host.Host, error) {
+	return host.Open(ctx, host.Options{Env: a.io.Env, Dir: a.io.Dir})
+}
+
+// with opens the host, calls use, and closes it.
+func (a *app) with(use func(ctx context.Context, h *host.Host, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) (err error) {
+		h, err := a.host(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, h.Close()) }()
+		return use(cmd.Context(), h, args)
+	}
+}
+
+// print writes v as one line of JSON with --json, else calls human.
+func (a *app) print(v any, human func(w io.Writer)) error {
+	if !a.json {
+		human(a.io.Out)
+		return nil
+	}
+	enc := json.NewEncoder(a.io.Out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// printEach writes each value as a line of JSON with --json, else calls human once.
+func printEach[T any](a *app, list []T, human func(w io.Writer)) error {
+	if !a.json {
+		human(a.io.Out)
+		return nil
+	}
+	enc := json.NewEncoder(a.io.Out)
+	enc.SetEscapeHTML(false)
+	for _, v := range list {
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// terminal tells whether a person sits at both ends.
+func (a *app) terminal() bool {
+	return a.io.In != nil && a.io.Out != nil && term.IsTerminal(int(a.io.In.Fd())) && term.IsTerminal(int(a.io.Out.Fd()))
+}
+
+// colour wraps s in an SGR code on a terminal that wants colour.
+func (a *app) colour(code, s string) string {
+	if a.io.Out == nil || !term.IsTerminal(int(a.io.Out.Fd())) || a.io.Env("NO_COLOR") != "" || a.io.Env("TERM") == "dumb" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// printable replaces what could move the cursor or forge a line on the
+// person's terminal: text from agents, repositories and tools is hostile.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0):
+			return '�'
+		case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f: // direction overrides
+			return '�'
+		}
+		return r
+	}, s)
+}
+
+// line is printable text on one line of at most n characters.
+func line(s string, n int) string {
+	s = strings.Join(strings.Fields(printable(s)), " ")
+	if runes := []rune(s); len(runes) > n {
+		return string(runes[:n-1]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/host"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) runsCommand() *cobra.Command {
+	return group("runs", "See, take up and end runs",
+		a.runsLs(), a.runsShow(), a.runsLog(), a.runsAttach(), a.runsResume(), a.runsCancel())
+}
+
+func (a *app) runsLs() *cobra.Command {
+	var limit int
+	var open bool
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List runs, newest first", Args: cobra.NoArgs,
+		RunE: a.with(func(ctx context.Context, h *host.Host, _ []string) error {
+			filter := caisson.RunFilter{Limit: limit}
+			if open {
+				for _, s := range caisson.RunStates().States() {
+					if !caisson.RunState(s).Terminal() {
+						filter.States = append(filter.States, caisson.RunState(s))
+					}
+				}
+			}
+			runs, err := h.Ledger.Runs(ctx, filter)
+			if err != nil {
+				return err
+			}
+			return printEach(a, runs, func(w io.Writer) { a.runTable(w, runs, h.Ledger.Now()) })
+		}),
+	}
+	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most this many; 0 for all")
+	cmd.Flags().BoolVar(&open, "open", false, "only those that have not ended")
+	return cmd
+}
+
+func (a *app) runTable(w io.Writer, runs []caisson.Run, now time.Time) {
+	if len(runs) == 0 {
+		fmt.Fprintln(w, "No runs.")
+		return
+	}
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	for _, r := range runs {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d turns\t%s ago\t%s\n", r.ID, a.runState(r), boxOf(r), r.Turns, span(now.Sub(r.Created)), line(wantOf(r), 60))
+	}
+	_ = tw.Flush() // writes to w, whose errors the last write shows
+}
+
+// boxOf names the boundary; the absence of one is never said quietly.
+func boxOf(r caisson.Run) string {
+	if r.Spec.Engine == host.EngineNone {
+		return "NO SANDBOX"
+	}
+	return r.Spec.Engine
+}
+
+func (a *app) runState(r caisson.Run) string {
+	text := string(r.State)
+	if r.Stop != "" && string(r.Stop) != text {
+		text += " (" + string(r.Stop) + ")"
+	}
+	return text
+}
+
+// wantOf is what a run was asked to do.
+func wantOf(r caisson.Run) string {
+	if len(r.Spec.Argv) == 0 {
+		return r.Spec.Prompt
+	}
+	text := "--"
+	for _, arg := range r.Spec.Argv {
+		text += " " + string(arg)
+	}
+	return text
+}
+
+// runArg is a command on one run, named by its first argument.
+func (a *app) runArg(use, short string, do func(ctx context.Context, h *host.Host, r caisson.Run) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
+			r, err := h.FindRun(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return do(ctx, h, r)
+		}),
+	}
+}
+
+func (a *app) completeRuns(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	h, err := a.host(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	defer h.Close() //nolint:errcheck // a completion has nowhere to say it
+	runs, err := h.Ledger.Runs(cmd.Context(), caisson.RunFilter{Prefix: prefix, Limit: 50})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var ids []string
+	for _, r := range runs {
+		ids = append(ids, string(r.ID)+"\t"+line(wantOf(r), 50))
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) runsShow() *cobra.Command {
+	return a.runArg("show RUN", "Show one run: what it may use, what it did, how its boundary was enforced",
+		func(ctx context.Context, h *host.Host, r caisson.Run) error {
+			view, err := h.ShowRun(ctx, r.ID)
+			if err != nil {
+				return err
+			}
+			return a.print(view, func(w io.Writer) { a.runDetails(w, view) })
+		})
+}
+
+func (a *app) runDetails(w io.Writer, v host.RunView) {
+	r := v.Run
+	fmt.Fprintf(w, "%s  %s  %s\n", r.ID, a.runState(r), line(wantOf(r), 100))
+	if r.Text != "" {
+		fmt.Fprintf(w, "  says       %s\n", line(r.Text, 400))
+	}
+	if v.Workspace != nil {
+		fmt.Fprintf(w, "  workspace  %s on branch %s from %s\n", printable(v.Workspace.Path), printable(v.Workspace.Branch), v.Workspace.Base[:min(12, len(v.Workspace.Base))])
+	}
+	fmt.Fprintf(w, "  sandbox    %s\n", a.isolationLine(boxOf(r), v.Isolation))
+	fmt.Fprintf(w, "  used       %s, %d turns, %d calls, %s running\n", tokensText(v.Pool.Used), v.Pool.Used.Turns, v.Pool.Used.Calls, r.Active.Round(100*time.Millisecond))
+	for _, c := range v.Calls {
+		fmt.Fprintf(w, "  · %s\n", a.callLine(c))
+	}
+	for _, q := range v.Open {
+		fmt.Fprintf(w, "  ? %s\n", a.askedLine(q))
+	}
+}
+
+func tokensText(used caisson.Amount) string {
+	text := fmt.Sprintf("%d tokens", used.Tokens)
+	if used.Cost > 0 {
+		text += fmt.Sprintf(", $%.4f", float64(used.Cost)/1e6)
+	}
+	return text
+}
+
+func (a *app) runsLog() *cobra.Command {
+	var follow bool
+	cmd := a.runArg("log RUN", "Print every event of a run",
+		func(ctx context.Context, h *host.Host, r caisson.Run) error {
+			return a.follow(ctx, h, r.ID, 0, func(events []caisson.Event, run caisson.Run) (bool, error) {
+				err := printEach(a, events, func(w io.Writer) {
+					for _, e := range events {
+						fmt.Fprintf(w, "%6d  %s  %-18s %s\n", e.Seq, e.At.Format("2006-01-02 15:04:05.000"), e.Kind, line(string(e.Body), 200))
+					}
+				})
+				return follow && !run.State.Terminal(), err
+			})
+		})
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has ended")
+	return cmd
+}
+
+func (a *app) runsAttach() *cobra.Command {
+	return a.runArg("attach RUN", "Watch a run that another process drives, and answer what it asks",
+		func(ctx context.Context, h *host.Host, r caisson.Run) error {
+			if r.State.Terminal() {
+				return a.summary(h, r)
+			}
+			return a.watch(ctx, h, r.ID)
+		})
+}
+
+func (a *app) runsResume() *cobra.Command {
+	var takeOver, yes bool
+	cmd := a.runArg("resume RUN", "Drive a run on, from exactly where its record says it is",
+		func(ctx context.Context, h *host.Host, r caisson.Run) error {
+			if takeOver && !yes {
+				return usage(fmt.Errorf("--take-over displaces a holder that may be alive: say --yes too"))
+			}
+			return a.resume(ctx, h, r.ID, takeOver)
+		})
+	cmd.Flags().BoolVar(&takeOver, "take-over", false, "also if it cannot be told whether its last holder lives")
+	cmd.Flags().BoolVar(&yes, "yes", false, "yes, I know that it is gone")
+	return cmd
+}
+
+func (a *app) runsCancel() *cobra.Command {
+	return a.runArg("cancel RUN", "End a run: its processes, its open calls, its open reviews",
+		func(ctx context.Context, h *host.Host, r caisson.Run) error {
+			ended, err := h.Cancel(ctx, r.ID)
+			if err != nil {
+				return err
+			}
+			return a.print(ended, func(w io.Writer) { fmt.Fprintf(w, "%s  %s\n", ended.ID, a.runState(ended)) })
+		})
+}

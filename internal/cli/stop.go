@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/host"
+)
+
+// stopper turns the person's Ctrl-C into a pause, and a second one into a
+// cancel. SIGTERM and SIGHUP pause: a shutdown is not the person's no.
+type stopper struct {
+	pause   chan caisson.Cause // receives why, once
+	signals chan os.Signal
+	done    chan struct{}
+	ended   sync.WaitGroup
+}
+
+func newStopper(h *host.Host, id caisson.RunID) *stopper {
+	s := &stopper{pause: make(chan caisson.Cause, 1), signals: make(chan os.Signal, 4), done: make(chan struct{})}
+	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	s.ended.Go(func() { s.listen(h, id) })
+	return s
+}
+
+func (s *stopper) listen(h *host.Host, id caisson.RunID) {
+	for count := 0; ; {
+		select {
+		case <-s.done:
+			return
+		case sig := <-s.signals:
+			count++
+			cause := caisson.CauseUser
+			if sig != os.Interrupt {
+				cause = caisson.CauseShutdown
+			}
+			if count == 1 {
+				s.pause <- cause
+				continue
+			}
+			if sig == os.Interrupt {
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				_, _ = h.Ledger.AskCancel(ctx, id, caisson.CauseUser, host.Person()) // a third Ctrl-C asks again
+				cancel()
+			}
+		}
+	}
+}
+
+func (s *stopper) close() {
+	signal.Stop(s.signals)
+	close(s.done)
+	s.ended.Wait()
+}

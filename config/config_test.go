@@ -163,7 +163,7 @@ func TestInvalid(t *testing.T) {
 		"mounts: [{source: x}]":             `config-invalid`,
 		"mounts: [{source: /a/../b}]":       `config-invalid`,
 		"mounts: [{source: /}]":             `config-invalid`,
-		"mounts: [{source: /a}, {source: /b, target: /a}]": `config-invalid`,
+		"mounts: [{source: /a}, {source: /b, target: /a}]":    `config-invalid`,
 		"review: {expire: 0s}":                                `limit-invalid`,
 		"review: {expire: forever}":                           `config-invalid`,
 		"on_unknown: maybe":                                   `config-invalid`,

@@ -206,15 +206,6 @@ func enter(lock *airlock.Airlock, drive caisson.Drive) *airlock.Door {
 	return lock.Enter(drive, func() caisson.Subject { return caisson.Subject{Run: drive.Run} }, "", "")
 }
 
-// askOne leaves a call of a run at an open review.
-func askOne(ctx context.Context, lock *airlock.Airlock, drive caisson.Drive) error {
-	settled, err := enter(lock, drive).Settle(ctx, request(drive.Run, 1, noop{reach: caisson.ReachOutside}))
-	if err == nil && len(settled.Waiting) != 1 {
-		err = fmt.Errorf("the call of run %s was not asked about", drive.Run)
-	}
-	return err
-}
-
 func request(run caisson.RunID, turn int, t caisson.Tool) []airlock.Request {
 	return []airlock.Request{{ID: caisson.NewCallID(run, turn, 1), Turn: turn, Name: "noop", Tool: t, Input: `{"text":"x"}`}}
 }

@@ -172,22 +172,22 @@ func TestBounds(t *testing.T) {
 }
 
 func TestComparison(t *testing.T) {
-	took := []time.Duration{9, 1, 4, 2, 3} // the first is not counted
+	took := []time.Duration{9, 1, 4, 2, 3} // the first, a quarter of them, is not counted
 	i := 0
-	c, err := compare(t.Context(), 3, func(context.Context) (time.Duration, time.Duration, error) {
+	c, err := compare(t.Context(), 4, func(context.Context) (time.Duration, time.Duration, error) {
 		i++
 		return took[i-1] * time.Millisecond, 2 * took[i-1] * time.Millisecond, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(comparison{ours: 2 * time.Millisecond, base: 4 * time.Millisecond, n: 3}, c, cmp.AllowUnexported(comparison{})); diff != "" {
+	if diff := cmp.Diff(comparison{ours: 3 * time.Millisecond, base: 6 * time.Millisecond, n: 4}, c, cmp.AllowUnexported(comparison{})); diff != "" {
 		t.Error(diff)
 	}
-	if r := c.times("b").judged(metric{}); r.Ours != 2 || *r.Base != 4 || *r.Ratio != 0.5 || r.Unit != "ms" {
+	if r := c.times("b").judged(metric{}); r.Ours != 3 || *r.Base != 6 || *r.Ratio != 0.5 || r.Unit != "ms" {
 		t.Errorf("times: %+v", r)
 	}
-	if r := c.rates("things/s", "b", 64, 32).judged(metric{}); r.Ours != 32000 || *r.Base != 8000 || *r.Ratio != 4 {
+	if r := c.rates("things/s", "b", 64, 32).judged(metric{}); r.Ours != 21330 || *r.Base != 5333 || *r.Ratio != 4 {
 		t.Errorf("rates: %+v", r)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,7 +14,6 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/airlock"
 	"github.com/caisson-run/caisson/ledger/sqlite"
 )
 
@@ -77,7 +77,7 @@ func openParked(ctx context.Context, b *bench, n int) (result, error) {
 	}
 	defer remove()
 	many, one := filepath.Join(dir, "many"), filepath.Join(dir, "one")
-	if err := park(ctx, many, n); err != nil {
+	if err := parkInTime(ctx, many, n); err != nil {
 		return result{}, err
 	}
 	if err := park(ctx, one, 1); err != nil {
@@ -112,6 +112,18 @@ func opening(dir string, want int) timer {
 	}
 }
 
+// parkInTime is park, or why it takes too long here.
+func parkInTime(ctx context.Context, dir string, n int) error {
+	const bound = 40 * time.Second
+	bounded, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	err := park(bounded, dir, n)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return skipped(fmt.Sprintf("%d runs could not be parked within %v; this machine is slow or busy", n, bound))
+	}
+	return err
+}
+
 // park makes a ledger of n runs that wait for a decision and that nobody drives.
 func park(ctx context.Context, dir string, n int) error {
 	const writers = 256 // so many share a flush of the disk
@@ -119,22 +131,33 @@ func park(ctx context.Context, dir string, n int) error {
 	if err != nil {
 		return err
 	}
-	lock, err := guarded(airlock.Options{Ledger: l, ParkAfter: -1})
-	if err == nil {
-		err = l.PutInstance(ctx, caisson.Instance{ID: instance})
-	}
+	err = l.PutInstance(ctx, caisson.Instance{ID: instance})
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for i := 0; err == nil && i < n; i++ {
-		group.Go(func() error { return parkRun(ctx, l, lock, i) })
+		group.Go(func() error { return parkRun(ctx, l, i) })
 	}
 	return errors.Join(err, group.Wait(), l.Close())
 }
 
-func parkRun(ctx context.Context, l caisson.Ledger, lock *airlock.Airlock, i int) error {
+// parkRun writes what a run leaves that has come to a call that policy asks
+// about. It does so without an airlock, which would take most of the time.
+func parkRun(ctx context.Context, l caisson.Ledger, i int) error {
 	drive, err := drivenRun(ctx, l, i)
+	if err != nil {
+		return err
+	}
+	call := caisson.Call{
+		ID: caisson.NewCallID(drive.Run, 1, 1), Run: drive.Run, Turn: 1, Tool: caisson.ToolRef{Name: "noop"},
+		Effect: caisson.EffectUnsafe, Reach: caisson.ReachOutside, Input: json.RawMessage(`{"text":"x"}`),
+	}
+	if call.InputDigest, err = call.SumInput(); err == nil {
+		call.Digest, err = call.Sum()
+	}
 	if err == nil {
-		err = askOne(ctx, lock, drive)
+		_, err = l.AskReview(ctx, drive, caisson.Review{
+			Run: drive.Run, Call: call, Kind: caisson.ReviewCall, Verdict: caisson.Verdict{Ruling: caisson.ReviewIt},
+		}, 24*time.Hour)
 	}
 	if err == nil {
 		_, err = l.MoveRun(ctx, drive, caisson.RunMove{To: caisson.RunWaiting})

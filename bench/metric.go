@@ -43,12 +43,12 @@ type result struct {
 // judged fills in what the metric says.
 func (r result) judged(m metric) result {
 	r.Name, r.OK = m.name, true
-	r.Ours = rounded(r.Ours)
 	if r.Base != nil {
 		ratio := rounded(r.Ours / *r.Base)
 		base := rounded(*r.Base)
 		r.Base, r.Ratio = &base, &ratio
 	}
+	r.Ours = rounded(r.Ours)
 	fields := map[string]*float64{"ours": &r.Ours, "ratio": r.Ratio, "growth_mib": r.GrowthMiB, "rss_mib": r.RSSMiB}
 	var texts []string
 	for _, b := range m.must {
@@ -113,7 +113,7 @@ type comparison struct {
 // gets a number from fewer of them.
 const (
 	warmFor    = 4 * time.Second
-	measureFor = 16 * time.Second
+	measureFor = 25 * time.Second
 )
 
 // round measures both sides once.
@@ -140,7 +140,7 @@ func byTurns(ours, base timer) round {
 // compare measures n rounds, or as many as there is time for. Those before the
 // counted ones bring caches, files and pools to where they stay.
 func compare(ctx context.Context, n int, do round) (comparison, error) {
-	if _, _, err := repeat(ctx, 1+n/4, warmFor, do); err != nil {
+	if _, _, err := repeat(ctx, n/4, warmFor, do); err != nil {
 		return comparison{}, err
 	}
 	ours, base, err := repeat(ctx, n, measureFor, do)
@@ -151,13 +151,16 @@ func compare(ctx context.Context, n int, do round) (comparison, error) {
 }
 
 func repeat(ctx context.Context, n int, bound time.Duration, do round) (ours, base []time.Duration, err error) {
-	begun := time.Now()
-	for i := 0; i < n && (i == 0 || time.Since(begun) < bound); i++ {
+	end := time.Now().Add(bound)
+	var longest time.Duration
+	for i := 0; i < n && (i == 0 || time.Now().Add(longest).Before(end)); i++ {
+		last := time.Now()
 		o, b, err := do(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
 		ours, base = append(ours, o), append(base, b)
+		longest = max(longest, time.Since(last))
 	}
 	return ours, base, nil
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -52,6 +53,12 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	at, err := w.discover(ctx, spec.Dir)
 	if err != nil {
 		return caisson.Workspace{}, err
+	}
+	for _, path := range []string{at.common, at.gitDir, at.tree, w.opts.StateDir} {
+		if !utf8.ValidString(path) { // a record of it would not be exact
+			return caisson.Workspace{}, caisson.Errorf(caisson.CodeRepositoryUnsupported, "the path %s is not UTF-8", printable(path)).
+				WithHint("Move it to a path that is.")
+		}
 	}
 	repo, err := w.repository(ctx, at.common, true)
 	if err != nil {
@@ -122,7 +129,9 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 	if head == "" {
 		return unusable("the checkout is on no branch (detached HEAD)").WithHint("Check out a branch, or name the base with `--base HEAD`.")
 	}
-	c.ws.BaseRef = head
+	if utf8.ValidString(head) { // else it has to be named to be merged into
+		c.ws.BaseRef = head
+	}
 	if c.at.tree == "" || c.at.ours != "" {
 		return nil // a bare repository, or an agent's tree, which is not walked
 	}

@@ -53,16 +53,19 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	id := caisson.NewRunID()
 	spec.Root = id
 	if !want.NoWorkspace {
-		ws, err := h.workspaces.Create(ctx, workspace.CreateSpec{
+		var run caisson.Run
+		_, err := h.workspaces.Create(ctx, workspace.CreateSpec{
 			Dir: h.dir, Name: string(id), Branch: want.Branch, Base: want.Base, Run: id, By: Person(),
+			Made: func(ctx context.Context, ws caisson.Workspace) error {
+				spec.Workspace = ws.ID
+				run, err = h.Ledger.CreateRun(ctx, id, spec)
+				return err
+			},
 		})
 		if caisson.CodeOf(err) == caisson.CodeNoRepository {
 			return caisson.Run{}, caisson.AsError(err).WithHint("Run it in a git repository, or with `--no-workspace`.")
 		}
-		if err != nil {
-			return caisson.Run{}, err
-		}
-		spec.Workspace = ws.ID
+		return run, err
 	}
 	return h.Ledger.CreateRun(ctx, id, spec)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/agent"
@@ -35,10 +36,29 @@ func (s *session) foreign(ctx context.Context, opts DriveOptions) error {
 	if err != nil && context.Cause(work) == nil {
 		return errors.Join(err, s.move(record, caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: err.Error()}))
 	}
-	if err := s.turnEnd(record, caisson.Turn{N: 1}, settled); err != nil {
+	ending, end := lingering(ctx)
+	defer end()
+	if err := s.turnEnd(ending, caisson.Turn{N: 1}, settled); err != nil {
 		return err
 	}
 	return s.endForeign(record, context.Cause(work), settled)
+}
+
+// lingering returns a context that ends a while after ctx has: what is under
+// way may come to its end, and cannot be held up by what runs inside.
+func lingering(ctx context.Context) (context.Context, func()) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	expired := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(closing, func() { cancel(context.DeadlineExceeded) })
+		<-expired
+		timer.Stop()
+	})
+	return longer, func() {
+		unhook()
+		close(expired)
+		cancel(nil)
+	}
 }
 
 // running moves the run on, unless someone wants it cancelled.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,7 +103,8 @@ type group struct {
 	enforced map[caisson.Control]string // by what
 	why      map[caisson.Control]string
 	fd       *os.File // of the version 2 cgroup to start in, if there is one
-	oom      string   // file with the count of processes ended for memory
+	locks    []*os.File
+	oom      string // file with the count of processes ended for memory
 }
 
 // setting is a file of a controller and what is written into it.
@@ -184,11 +186,12 @@ func (e *Engine) newGroup(id caisson.SandboxID, limits caisson.Limits) *group {
 }
 
 func (g *group) make(dir string, settings []setting) error {
-	err := os.Mkdir(dir, 0o755)
-	if err == nil {
-		g.dirs = append(g.dirs, dir)
-	} else if !errors.Is(err, fs.ErrExist) {
-		return plain(err)
+	if !slices.Contains(g.dirs, dir) {
+		lock, err := makeLocked(dir)
+		if err != nil {
+			return plain(err)
+		}
+		g.dirs, g.locks = append(g.dirs, dir), append(g.locks, lock)
 	}
 	for _, s := range settings {
 		if err := writeFile(filepath.Join(dir, s.file), s.value); err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
@@ -286,7 +289,12 @@ func (g *group) remove() error {
 		g.fd.Close()
 		g.fd = nil
 	}
-	return removeGroups(g.dirs)
+	err := removeGroups(g.dirs)
+	for _, lock := range g.locks {
+		lock.Close()
+	}
+	g.locks = nil
+	return err
 }
 
 func removeGroups(dirs []string) error {

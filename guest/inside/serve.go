@@ -101,6 +101,9 @@ func (s *server) prepare() error {
 	if s.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
 	}
+	if err := fillLow(int(s.null.Fd())); err != nil { //nolint:gosec // a descriptor
+		return err
+	}
 	if s.hello.Workspace != "" {
 		if s.root, err = os.OpenRoot(s.hello.Workspace); err != nil {
 			return err

@@ -49,6 +49,7 @@ var layers = map[string]int{
 	"cmd/caisson":         9,
 	"cmd/caisson-guest":   9,
 	"bench":               9,
+	"demo":                9,
 }
 
 // guestImports are the modules that the guest may be linked from beside ours

@@ -49,14 +49,12 @@ env: [GOFLAGS, CI]
 mounts:
   - {source: /opt/go}
   - {source: /srv/data, target: /data, write: true}
-caches: [go, npm]
 review: {expire: 48h, use_for: 1h, park_after: 500ms}
 on_unknown: tell
 model_prices:
   x/m: {input: 3 USD, output: 15 USD, cache_read: 0.3 USD}
 instructions: [AGENTS.md, /home/u/rules.md]
 state_dir: /var/lib/caisson
-keep: 30d
 `
 
 func TestEverySetting(t *testing.T) {
@@ -69,9 +67,9 @@ func TestEverySetting(t *testing.T) {
 		Limits: caisson.Limits{Memory: 8 << 30, Pids: 100, CPUs: 2, Files: 64, Size: 1e9, Tmp: 2 << 20},
 		Budget: caisson.Budget{Tokens: 1000, Cost: 5_250_000, Wall: 2 * time.Hour, Turns: 10, Output: 1 << 20},
 		Env:    []string{"GOFLAGS", "CI"}, Mounts: []caisson.Mount{{Source: "/opt/go", Target: "/opt/go"}, {Source: "/srv/data", Target: "/data", Write: true}},
-		Caches: []string{"go", "npm"}, Review: Review{48 * time.Hour, time.Hour, 500 * time.Millisecond}, OnUnknown: "tell",
+		Review: Review{48 * time.Hour, time.Hour, 500 * time.Millisecond}, OnUnknown: "tell",
 		Prices:       map[string]caisson.Price{"x/m": {Input: 3e6, Output: 15e6, CacheRead: 3e5, CacheWrite: 3e6}},
-		Instructions: []string{"AGENTS.md", "/home/u/rules.md"}, StateDir: "/var/lib/caisson", Keep: 30 * 24 * time.Hour,
+		Instructions: []string{"AGENTS.md", "/home/u/rules.md"}, StateDir: "/var/lib/caisson",
 	}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{})); diff != "" {
 		t.Error(diff)
@@ -165,8 +163,7 @@ func TestInvalid(t *testing.T) {
 		"mounts: [{source: x}]":             `config-invalid`,
 		"mounts: [{source: /a/../b}]":       `config-invalid`,
 		"mounts: [{source: /}]":             `config-invalid`,
-		"mounts: [{source: /a}, {source: /b, target: /a}]": `config-invalid`,
-		"caches: [maven]":                                     `config-invalid`,
+		"mounts: [{source: /a}, {source: /b, target: /a}]":    `config-invalid`,
 		"review: {expire: 0s}":                                `limit-invalid`,
 		"review: {expire: forever}":                           `config-invalid`,
 		"on_unknown: maybe":                                   `config-invalid`,
@@ -175,8 +172,6 @@ func TestInvalid(t *testing.T) {
 		"model_prices: {m: {input: 3 USD, output: 1 USD}}":    `config-invalid`,
 		"instructions: [../x]":                                `config-invalid`,
 		"state_dir: x":                                        `config-invalid`,
-		"keep: -1d":                                           `limit-invalid`,
-		"keep: 0":                                             `config-invalid`,
 		"hooks: [x]":                                          `config-invalid`,
 		"a: [":                                                `config-invalid config.yaml:`,
 	} {
@@ -198,8 +193,8 @@ func TestInvalid(t *testing.T) {
 func TestRepositoryOnlyTightens(t *testing.T) {
 	for _, c := range []struct{ user, repo, key string }{
 		{"", "model: a/b", "model"}, {"", "engine: docker", "engine"}, {"", "env: [AWS_SECRET_ACCESS_KEY]", "env"}, {"", "mounts: [{source: /}]", ""},
-		{"", "mounts: [{source: /etc}]", "mounts"}, {"", "caches: [go]", "caches"}, {"", "model_prices: {a/b: {input: 0 USD, output: 0 USD}}", "model_prices"},
-		{"", "state_dir: /x", "state_dir"}, {"", "keep: 1d", "keep"}, {"", "limits: {memory: 8GiB}", "limits.memory"}, {"", "limits: {cpus: 8}", "limits.cpus"},
+		{"", "mounts: [{source: /etc}]", "mounts"}, {"", "model_prices: {a/b: {input: 0 USD, output: 0 USD}}", "model_prices"},
+		{"", "state_dir: /x", "state_dir"}, {"", "limits: {memory: 8GiB}", "limits.memory"}, {"", "limits: {cpus: 8}", "limits.cpus"},
 		{"limits: {memory: 1GiB}", "limits: {memory: 2GiB}", "limits.memory"}, {"preset: supervised", "preset: sandboxed", "preset"},
 		{"preset: supervised", "preset: unattended", "preset"}, {"preset: unattended", "preset: supervised", "preset"}, {"budget: {tokens: 5}", "budget: {tokens: 6}", "budget.tokens"},
 		{"budget: {tokens: 5}", "budget: {tokens: 0}", "budget.tokens"}, {"", "review: {expire: 48h}", "review.expire"}, {"", "on_unknown: tell", "on_unknown"},
@@ -248,7 +243,7 @@ instructions: [docs/agents.md]
 
 func TestRepositoryRow(t *testing.T) {
 	for _, s := range Reference() {
-		if mayNot := slices.Contains([]string{"model", "engine", "env", "mounts", "caches", "model_prices", "state_dir", "keep"}, s.Key); mayNot != (s.Repository == "no") {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "mounts", "model_prices", "state_dir"}, s.Key); mayNot != (s.Repository == "no") {
 			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
 		}
 	}
@@ -320,10 +315,8 @@ model: p/m
 engine: namespace
 env: [A]
 mounts: [{source: /a, target: /b, write: true}]
-caches: [go]
 model_prices: {p/m: {input: 1 USD, output: 2 USD}}
 state_dir: /s
-keep: 24h
 `
 	c, err := Load(File{Name: "f", Data: []byte(full)}, File{})
 	if err != nil {
@@ -337,7 +330,7 @@ keep: 24h
 	if got := c.Value("mounts"); got != "/a at /b read-write" {
 		t.Errorf("mounts: %q", got)
 	}
-	if got := c.Value("limits.memory") + " " + c.Value("budget.tokens") + " " + c.Value("keep"); got != "4GiB none 24h0m0s" {
+	if got := c.Value("limits.memory") + " " + c.Value("budget.tokens"); got != "4GiB none" {
 		t.Errorf("numbers: %q", got)
 	}
 }

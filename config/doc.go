@@ -32,13 +32,11 @@ type Config struct {
 	Budget       caisson.Budget
 	Env          []string // names to pass in
 	Mounts       []caisson.Mount
-	Caches       []string
 	Review       Review
 	OnUnknown    string // ask or tell
 	Prices       map[string]caisson.Price
 	Instructions []string
-	StateDir     string        // empty: by the XDG rules
-	Keep         time.Duration // 0: for ever
+	StateDir     string // empty: by the XDG rules
 
 	origins map[string]string
 }

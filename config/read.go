@@ -173,14 +173,6 @@ func absolute(v strictyaml.Value) (string, error) {
 	return text, err
 }
 
-func readCaches(c *Config, v strictyaml.Value) (err error) {
-	c.Caches, err = listOf(v, func(item strictyaml.Value, text string) error {
-		_, err := oneOf(item, "go", "npm", "pip", "cargo")
-		return err
-	})
-	return err
-}
-
 func readOnUnknown(c *Config, v strictyaml.Value) (err error) {
 	c.OnUnknown, err = oneOf(v, "ask", "tell")
 	return err
@@ -255,24 +247,4 @@ func localPath(p string) bool {
 func readStateDir(c *Config, v strictyaml.Value) (err error) {
 	c.StateDir, err = absolute(v)
 	return err
-}
-
-func readKeep(c *Config, v strictyaml.Value) error {
-	text, err := v.String()
-	if err != nil {
-		return err
-	}
-	if text == "forever" {
-		c.Keep = 0
-		return nil
-	}
-	keep, err := ParseDuration(text)
-	switch {
-	case err != nil:
-		return v.Errorf("%v, or forever", err)
-	case keep <= 0:
-		return limitInvalid(v, "must be more than nothing")
-	}
-	c.Keep = keep
-	return nil
 }

@@ -83,13 +83,11 @@ func settings() []setting {
 	}, rows(limitNumbers()), rows(budgetNumbers()), []setting{
 		{Setting: Setting{"env", "list of names", "none", "", "Environment variables that are passed into sandboxes."}, read: text(readEnv)},
 		{Setting: Setting{"mounts", "list of source, target, write", "none", "", "Paths lent to sandboxes: absolute source, target (default: the same), write (default: false)."}, read: text(readMounts)},
-		{Setting: Setting{"caches", "list of names", "none", "", "Toolchain caches lent read-only under a private writable layer: go, npm, pip, cargo."}, read: text(readCaches)},
 	}, rows(reviewNumbers()), []setting{
 		{Setting: Setting{"on_unknown", "ask or tell", "ask", "ask only", "What happens when a call began and nobody saw its end: a person is asked, or only the model is told."}, read: text(readOnUnknown), tighten: tightenOnUnknown},
 		{Setting: Setting{"model_prices", "prices by provider/model", "built in", "", "Prices per million tokens, as 3 USD: input, output, cache_read, cache_write."}, read: text(readPrices)},
 		{Setting: Setting{"instructions", "list of files", "AGENTS.md, CLAUDE.md", "adds files of the repository", "Files whose text is given to Caisson's own agent; relative ones are the repository's."}, read: text(readInstructions), tighten: tightenInstructions, adds: true},
 		{Setting: Setting{"state_dir", "absolute directory", "$XDG_STATE_HOME/caisson", "", "Where the ledger, workspaces and sandboxes are."}, read: text(readStateDir)},
-		{Setting: Setting{"keep", "time, or forever", "forever", "", "How long runs stay in the ledger after their end."}, read: text(readKeep)},
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/caisson-run/caisson"
 )
@@ -35,8 +34,6 @@ func (c Config) Value(key string) string {
 		return strings.Join(c.Env, ", ")
 	case "mounts":
 		return strings.Join(mountTexts(c.Mounts), ", ")
-	case "caches":
-		return strings.Join(c.Caches, ", ")
 	case "on_unknown":
 		return c.OnUnknown
 	case "model_prices":
@@ -45,8 +42,6 @@ func (c Config) Value(key string) string {
 		return strings.Join(c.Instructions, ", ")
 	case "state_dir":
 		return c.StateDir
-	case "keep":
-		return keepText(c.Keep)
 	}
 	return ""
 }
@@ -69,11 +64,4 @@ func mountTexts(mounts []caisson.Mount) []string {
 		out = append(out, fmt.Sprintf("%s at %s %s", m.Source, m.Target, mode))
 	}
 	return out
-}
-
-func keepText(d time.Duration) string {
-	if d == 0 {
-		return "forever"
-	}
-	return d.String()
 }

@@ -17,6 +17,8 @@ type RunView struct {
 	Calls     []caisson.CallRecord `json:"calls"`
 	Open      []caisson.Review     `json:"open_reviews"`
 	Grants    []caisson.Grant      `json:"grants"`
+	// Sandboxes are the boundaries that it had, one a life.
+	Sandboxes []caisson.SandboxRecord `json:"sandboxes"`
 }
 
 // ShowRun returns a run with all that belongs to it.
@@ -45,20 +47,22 @@ func (h *Host) ShowRun(ctx context.Context, id caisson.RunID) (RunView, error) {
 	if v.Grants, err = h.Ledger.Grants(ctx, id); err != nil {
 		return v, err
 	}
-	v.Isolation, err = h.isolationOf(ctx, id)
-	return v, err
+	if v.Sandboxes, err = h.Ledger.Sandboxes(ctx, caisson.SandboxFilter{Run: id}); err != nil {
+		return v, err
+	}
+	v.Isolation = lastIsolation(v.Sandboxes)
+	return v, nil
 }
 
-// isolationOf returns the isolation of a run's last boundary, as it was recorded.
-func (h *Host) isolationOf(ctx context.Context, id caisson.RunID) (caisson.Isolation, error) {
-	boxes, err := h.Ledger.Sandboxes(ctx, caisson.SandboxFilter{Run: id})
+// lastIsolation is the isolation of the last boundary, as it was recorded.
+func lastIsolation(boxes []caisson.SandboxRecord) caisson.Isolation {
 	var last caisson.SandboxRecord
 	for _, box := range boxes {
 		if !box.At.Before(last.At) && len(box.Isolation.Controls) > 0 {
 			last = box
 		}
 	}
-	return last.Isolation, err
+	return last.Isolation
 }
 
 // Setting is one setting in force.

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"path/filepath"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/kernel"
@@ -35,7 +36,7 @@ func (s *session) work(ctx context.Context, opts DriveOptions) error {
 	}
 	k := kernel.New(kernel.Options{
 		Ledger: s.host.Ledger, Model: m, Door: s.door, Tools: tools, System: s.systemText(),
-		Instructions: instructions, TurnEnd: s.turnEnd,
+		Instructions: instructions, TurnEnd: s.turnEnd, Redact: redact(), Observe: opts.Observe,
 	})
 	_, err = k.Run(ctx, s.drive)
 	return err
@@ -57,10 +58,20 @@ const maxInstructions = 64 << 10
 // boundary. They are told as the repository's words, not as the person's.
 func (s *session) instructions(ctx context.Context) ([]kernel.Instruction, error) {
 	var found []kernel.Instruction
-	if s.ws == nil {
-		return nil, nil
-	}
 	for _, name := range s.config.Instructions {
+		if filepath.IsAbs(name) { // the person's own: a repository cannot name one
+			text, err := readOwn(name)
+			if err != nil {
+				return nil, err
+			}
+			if text != nil {
+				found = append(found, kernel.Instruction{Name: name, Text: string(text)})
+			}
+			continue
+		}
+		if s.ws == nil {
+			continue
+		}
 		content, err := s.box.Files().Read(ctx, name, 0, maxInstructions)
 		switch caisson.CodeOf(err) {
 		case "":

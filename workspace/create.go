@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +25,9 @@ type CreateSpec struct {
 	Base   string // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
 	Run    caisson.RunID
 	By     string
+	// Then is called last, when the workspace is made and on record. Its error
+	// takes all of it back. Nil does nothing.
+	Then func(context.Context, caisson.Workspace) error
 }
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -35,6 +39,7 @@ type creation struct {
 	repo *repository
 	at   place
 	ws   caisson.Workspace
+	then func(context.Context, caisson.Workspace) error
 	undo []func()
 }
 
@@ -42,11 +47,18 @@ type creation struct {
 // that a box is given in place of the repository's git directory. When it
 // returns an error, nothing was made. Errors: CodeNoRepository,
 // CodeRepositoryUnsupported, CodeBaseUnusable, CodeBranchExists,
-// CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed.
+// CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed, and what
+// spec.Then returns.
 func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Workspace, error) {
 	at, err := w.discover(ctx, spec.Dir)
 	if err != nil {
 		return caisson.Workspace{}, err
+	}
+	for _, path := range []string{at.common, at.gitDir, at.tree, w.opts.StateDir} {
+		if !utf8.ValidString(path) { // a record of it would not be exact
+			return caisson.Workspace{}, caisson.Errorf(caisson.CodeRepositoryUnsupported, "the path %s is not UTF-8", printable(path)).
+				WithHint("Move it to a path that is.")
+		}
 	}
 	repo, err := w.repository(ctx, at.common, true)
 	if err != nil {
@@ -57,7 +69,7 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".") {
 		return caisson.Workspace{}, caisson.Errorf(caisson.CodeUsage, "%q is no name for a workspace: letters, digits, dots, dashes, up to 64", printable(name))
 	}
-	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
+	c := &creation{w: w, git: w.git, repo: repo, at: at, then: spec.Then, ws: caisson.Workspace{
 		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
 	}}
 	if err := c.make(ctx, spec.Base); err != nil {
@@ -80,6 +92,14 @@ func (c *creation) make(ctx context.Context, base string) error {
 	}
 	if err := c.w.opts.Ledger.PutWorkspace(ctx, c.ws); err != nil {
 		return err
+	}
+	if c.then == nil {
+		return nil
+	}
+	if err := c.then(ctx, c.ws); err != nil {
+		removed := c.ws
+		removed.Removed = true
+		return errors.Join(err, c.w.opts.Ledger.PutWorkspace(context.WithoutCancel(ctx), removed))
 	}
 	return nil
 }
@@ -109,7 +129,9 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 	if head == "" {
 		return unusable("the checkout is on no branch (detached HEAD)").WithHint("Check out a branch, or name the base with `--base HEAD`.")
 	}
-	c.ws.BaseRef = head
+	if utf8.ValidString(head) { // else it has to be named to be merged into
+		c.ws.BaseRef = head
+	}
 	if c.at.tree == "" || c.at.ours != "" {
 		return nil // a bare repository, or an agent's tree, which is not walked
 	}
@@ -205,7 +227,7 @@ func (c *creation) makeTree(context.Context) error {
 	c.ws.Path = filepath.Join(parent, c.ws.Name)
 	if err := os.Mkdir(c.ws.Path, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name).WithHint("Choose another with `--name`.")
+			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name)
 		}
 		return failed("make the workspace's directory", err)
 	}

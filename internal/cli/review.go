@@ -99,6 +99,7 @@ func callSubject(c caisson.Call) string {
 func (a *app) reviewShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show REVIEW", Short: "Show one review: the exact value, why it is asked, and what it would change", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.complete(reviewNames),
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			r, err := h.Ledger.Review(ctx, caisson.ReviewID(args[0]))
 			if err != nil {
@@ -140,7 +141,7 @@ func (a *app) reviewDetails(w io.Writer, r caisson.Review, now time.Time) {
 func (a *app) decide(use, short, example string, setUp func(cmd *cobra.Command) func(r caisson.Review, args []string) (caisson.Decision, error), args cobra.PositionalArgs) *cobra.Command {
 	var digest string
 	var resume bool
-	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: args}
+	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: args, ValidArgsFunction: a.complete(reviewNames)}
 	build := setUp(cmd)
 	cmd.Flags().StringVar(&digest, "digest", "", "decide only if the review's digest is this one")
 	cmd.Flags().BoolVar(&resume, "resume", false, "drive the run on, in this process, if nobody does")
@@ -165,7 +166,7 @@ func (a *app) decide(use, short, example string, setUp func(cmd *cobra.Command) 
 		}); err != nil || !resume {
 			return err
 		}
-		return a.resume(ctx, h, decided.Run, false)
+		return a.resumeDecided(ctx, h, decided.Run)
 	})
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func TestCase_S04(t *testing.T) {
 		t.Fatal(err)
 	}
 	opened := 0
-	for i := range 20 {
+	for i := range stormRounds(t) {
 		var ids []caisson.SandboxID
 		var guests []caisson.ProcessIdentity
 		for _, line := range killedStorm(t, ws, i%5, time.Duration(rand.IntN(40))*time.Millisecond) {
@@ -100,6 +101,19 @@ func TestCase_S04(t *testing.T) {
 		t.Error("no sandbox was open when its host was killed")
 	}
 	t.Logf("%d sandboxes were opened", opened)
+}
+
+// stormRounds is how often the host is killed: CAISSON_STORM, or 20.
+func stormRounds(t *testing.T) int {
+	text := os.Getenv("CAISSON_STORM")
+	if text == "" {
+		return 20
+	}
+	rounds, err := strconv.Atoi(text)
+	if err != nil || rounds < 1 {
+		t.Fatalf("CAISSON_STORM=%q is no number of rounds", text)
+	}
+	return rounds
 }
 
 // gone waits for the kernel to end a guest whose host has ended.

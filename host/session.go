@@ -229,7 +229,7 @@ func (s *session) importWork(ctx context.Context) error {
 		return nil
 	}
 	imported, err := s.host.workspaces.Import(ctx, *s.ws, s.box, ofAgent)
-	if ofInside(err) {
+	if ofInside(ctx, err) {
 		return s.note(ctx, err.Error())
 	}
 	if err != nil {
@@ -241,22 +241,23 @@ func (s *session) importWork(ctx context.Context) error {
 	return nil
 }
 
-// ofInside tells whether an error may be the work of what runs inside. It is
-// noted, and is no reason for the run not to end: an agent could keep its run
-// from ending otherwise. What was committed is still in the shadow.
-func ofInside(err error) bool {
+// ofInside tells whether an error may be the work of what runs inside, or of its
+// taking longer than a run may take to end. It is noted, and is no reason for
+// the run not to end: an agent could keep its run from ending otherwise. What
+// was committed is still in the shadow.
+func ofInside(ctx context.Context, err error) bool {
 	switch caisson.CodeOf(err) {
 	case caisson.CodeImportHeld, caisson.CodeGitFailed, caisson.CodeDeadline, caisson.CodePathInvalid, caisson.CodeNotFound, caisson.CodeHostFull:
-		return err != nil
+		return true
 	}
-	return false
+	return err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 func (s *session) note(ctx context.Context, text string) error {
 	if hide := redact(); hide != nil {
 		text = hide(text)
 	}
-	return s.host.Ledger.Append(ctx, s.drive, caisson.EventNote, map[string]any{"text": text})
+	return s.host.Ledger.Append(context.WithoutCancel(ctx), s.drive, caisson.EventNote, map[string]any{"text": text})
 }
 
 // turnEnd brings the turn's work home: commits always, a snapshot of the tree
@@ -273,7 +274,7 @@ func (s *session) turnEnd(ctx context.Context, turn caisson.Turn, settled airloc
 		return nil
 	}
 	snapshot, err := s.host.workspaces.Snapshot(ctx, *s.ws, s.box, s.run.ID, turn.N)
-	if ofInside(err) {
+	if ofInside(ctx, err) {
 		return s.note(ctx, fmt.Sprintf("the tree after turn %d was not kept: %v", turn.N, err))
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -38,6 +39,7 @@ type Command struct {
 	Stderr io.Writer  // nil: discarded; the same value as Stdout keeps the order
 	Files  []*os.File // become descriptors 3, 4, …
 	Grace  time.Duration
+	Memory int64                // bytes that each of its processes may have of its own, files mapped to read not counted; 0: as many as the caller
 	Attr   *syscall.SysProcAttr // changed: Setsid is set unless Setpgid is
 }
 
@@ -100,6 +102,12 @@ func (c Command) Start(ctx context.Context) (*Running, error) {
 	id, err := here()
 	if err != nil {
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	if c.Memory > 0 { // it runs already, and cannot have taken much
+		most := &unix.Rlimit{Cur: uint64(c.Memory), Max: uint64(c.Memory)}
+		if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_DATA, most, nil); err != nil {
+			return nil, errors.Join(fmt.Errorf("limit %s: %w", c.Path, err), cmd.Process.Kill(), cmd.Wait())
+		}
 	}
 	// It cannot be gone: it is ours to reap. It may have ended.
 	p, _ := proctree.Of(cmd.Process.Pid)

@@ -24,6 +24,10 @@ const (
 	// maxOutput bounds what is collected of one command: a listing of a
 	// million paths fits.
 	maxOutput = 256 << 20
+	// gitMemory bounds the memory of the host's git. Objects come from a box: a
+	// few kilobytes of them can unpack to any size, and a few trees that hold
+	// each other many times to any number of paths.
+	gitMemory = 2 << 30
 	// maxComplaint is how much of a command's standard error is kept.
 	maxComplaint = 8 << 10
 )
@@ -56,9 +60,10 @@ var overrides = [...]string{
 
 // program is the git program of the host.
 type program struct {
-	path  string   // absolute
-	env   []string // of the person, without GIT_*
-	empty string   // an empty directory of ours: work tree and cwd where none is wanted
+	path   string   // absolute
+	env    []string // of the person, without GIT_*
+	empty  string   // an empty directory of ours: work tree and cwd where none is wanted
+	memory int64    // that a command may have
 }
 
 // invocation is one git command.
@@ -126,7 +131,7 @@ func (p *program) command(inv invocation) process.Command {
 	}
 	return process.Command{
 		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
-		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Grace: time.Second,
+		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Grace: time.Second, Memory: p.memory,
 	}
 }
 
@@ -161,7 +166,7 @@ func (p *program) line(ctx context.Context, inv invocation) (string, error) {
 }
 
 // findGit finds the program once and checks that it is new enough.
-func findGit(ctx context.Context, path string, environ []string, empty string) (*program, error) {
+func findGit(ctx context.Context, path string, environ []string, empty string, memory int64) (*program, error) {
 	if path == "" {
 		found, err := exec.LookPath("git")
 		if err != nil {
@@ -173,7 +178,7 @@ func findGit(ctx context.Context, path string, environ []string, empty string) (
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeGitMissing, "git was not found: %w", err)
 	}
-	p := &program{path: path, empty: empty}
+	p := &program{path: path, empty: empty, memory: memory}
 	for _, kv := range environ {
 		if !strings.HasPrefix(kv, "GIT_") {
 			p.env = append(p.env, kv)

@@ -347,3 +347,31 @@ func (wd *world) diff(ws caisson.Workspace, box workspace.Box, opts workspace.Di
 	}
 	return out.String()
 }
+
+// A few objects of a box unpack to more than the host has memory.
+func TestBombs(t *testing.T) {
+	for name, line := range map[string]string{
+		// Ten files in ten directories in ten directories …: a thousand million paths.
+		"tree": `b=$(echo x | git hash-object -w --stdin)
+t=$(for i in 0 1 2 3 4 5 6 7 8 9; do printf '100644 blob %s\tf%s\n' $b $i; done | git mktree)
+for level in 1 2 3 4 5 6 7 8; do t=$(for i in 0 1 2 3 4 5 6 7 8 9; do printf '040000 tree %s\td%s\n' $t $i; done | git mktree); done
+git update-ref HEAD $(git commit-tree -p HEAD -m bomb $t)`,
+		"message": `head -c 300000000 /dev/zero | tr '\0' a > ../message
+git update-ref HEAD $(git commit-tree -p HEAD -F ../message HEAD^{tree}); rm ../message`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			wd := newWorld(t)
+			wd.w = workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: wd.env(), GitMemory: 128 << 20})
+			ws := wd.create(workspace.CreateSpec{})
+			box := newBox(t, ws)
+			inside(t, box, line)
+			_, err := wd.w.Import(t.Context(), ws, box, workspace.ImportOptions{})
+			if code := caisson.CodeOf(err); err == nil || code != caisson.CodeImportHeld && code != caisson.CodeGitFailed {
+				t.Fatalf("it was taken: %v", err)
+			}
+			if tip := wd.git("rev-parse", "refs/heads/"+ws.Branch); tip != ws.Base {
+				t.Errorf("the branch is at %s", tip)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -43,6 +44,9 @@ type Options struct {
 	Box func(ctx context.Context, w caisson.Workspace) (OpenedBox, error)
 	Git string // path of the git program; "" finds it on PATH
 	Env []string
+	// GitMemory is how many bytes of memory a git command of the host may have
+	// of its own; 0: 2 GiB. One that needs more does not succeed.
+	GitMemory int64
 }
 
 // Workspaces makes, keeps and merges workspaces. Safe for concurrent use, also
@@ -74,7 +78,7 @@ func (w *Workspaces) program(ctx context.Context) (*program, error) {
 	if err := os.MkdirAll(empty, 0o700); err != nil {
 		return nil, failed("make the state directory", err)
 	}
-	git, err := findGit(ctx, w.opts.Git, w.opts.Env, empty)
+	git, err := findGit(ctx, w.opts.Git, w.opts.Env, empty, cmp.Or(w.opts.GitMemory, gitMemory))
 	if err != nil {
 		return nil, err
 	}

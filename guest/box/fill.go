@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/plan"
 )
 
 // copyLimit bounds a file of /etc that is copied; a larger one is mounted, which
@@ -183,7 +187,24 @@ func (r *root) makePrivate() error {
 			return err
 		}
 	}
-	return os.Symlink("/tmp", "var/tmp")
+	return r.linkTmp()
+}
+
+// linkTmp makes /var/tmp another name of /tmp. Where something of the host lies
+// below it, it is mounted there: nothing is ever mounted through a link.
+func (r *root) linkTmp() error {
+	const name = "var/tmp"
+	below := func(m plan.Mount) bool { return strings.HasPrefix(inside(m.Target)+"/", name+"/") }
+	if !slices.ContainsFunc(r.plan.Mounts, below) {
+		return os.Symlink("/tmp", name)
+	}
+	if err := os.Mkdir(name, 0o1777); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmp", name, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount /%s: %w", name, err)
+	}
+	return nil
 }
 
 // copyFile and put use system calls of their own: package os would first set

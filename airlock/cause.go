@@ -7,7 +7,7 @@ import (
 	"github.com/caisson-run/caisson"
 )
 
-// PauseError, as the cause of a context, stops a batch without ending it: open
+// PauseError is the cause of a context that stops a batch without ending it: open
 // reviews stay open, and calls that have not begun stay so.
 type PauseError struct {
 	Cause caisson.Cause // of the results of the calls that are stopped

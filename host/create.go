@@ -61,7 +61,7 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	var created caisson.Run
 	_, err = h.workspaces.Create(ctx, workspace.CreateSpec{
 		Dir: h.dir, Name: string(id), Branch: want.Branch, Base: want.Base, Run: id, By: Person(),
-		Then: func(ctx context.Context, ws caisson.Workspace) (err error) {
+		Made: func(ctx context.Context, ws caisson.Workspace) (err error) {
 			spec.Workspace = ws.ID
 			created, err = h.Ledger.CreateRun(ctx, id, spec)
 			return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/agent"
@@ -42,7 +43,9 @@ func (s *session) foreign(ctx context.Context, opts DriveOptions) error {
 	if err != nil && why == nil {
 		return err
 	}
-	if err := s.turnEnd(record, caisson.Turn{N: 1}, settled); err != nil {
+	ending, end := lingering(ctx)
+	defer end()
+	if err := s.turnEnd(ending, caisson.Turn{N: 1}, settled); err != nil {
 		return err
 	}
 	return s.endForeign(record, why, settled)
@@ -77,6 +80,23 @@ func (h *Host) AgentPTY(ctx context.Context, run caisson.RunID, want bool) (bool
 	var in agent.CommandInput
 	err = json.Unmarshal(last.Call.Input, &in)
 	return in.PTY, err
+}
+
+// lingering returns a context that ends a while after ctx has: what is under
+// way may come to its end, and cannot be held up by what runs inside.
+func lingering(ctx context.Context) (context.Context, func()) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	expired := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(closing, func() { cancel(context.DeadlineExceeded) })
+		<-expired
+		timer.Stop()
+	})
+	return longer, func() {
+		unhook()
+		close(expired)
+		cancel(nil)
+	}
 }
 
 // running moves the run on.

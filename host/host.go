@@ -40,6 +40,7 @@ type Host struct {
 	workspaces *workspace.Workspaces
 	engines    []caisson.Engine
 	instance   *process.Registration // registered when this process first drives
+	left       error                 // why what killed processes left could not all be removed
 }
 
 // Open reads the settings and opens the ledger. Opening is recovery: what an
@@ -64,6 +65,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	}
 	h.engines = h.openEngines()
 	h.workspaces = workspace.New(workspace.Options{StateDir: paths.State, Ledger: h.Ledger, Box: h.boxFor})
+	h.left = h.tidy(ctx)
 	return h, nil
 }
 

@@ -57,8 +57,7 @@ func (h *Host) take(ctx context.Context, r caisson.Run, takeOver bool) (caisson.
 // named.
 func (h *Host) sweep(ctx context.Context, id caisson.RunID) error {
 	left, err := h.Ledger.Sandboxes(ctx, caisson.SandboxFilter{
-		Run:    id,
-		States: []caisson.SandboxState{caisson.SandboxCreating, caisson.SandboxRunning, caisson.SandboxStopped, caisson.SandboxLost},
+		Run: id, States: unremoved(),
 	})
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 
@@ -228,7 +229,7 @@ func (s *session) importWork(ctx context.Context) error {
 		return nil
 	}
 	imported, err := s.host.workspaces.Import(ctx, *s.ws, s.box, ofAgent)
-	if caisson.CodeOf(err) == caisson.CodeImportHeld {
+	if ofInside(err) {
 		return s.note(ctx, err.Error())
 	}
 	if err != nil {
@@ -238,6 +239,17 @@ func (s *session) importWork(ctx context.Context) error {
 		return s.host.Ledger.Append(ctx, s.drive, caisson.EventImported, imported)
 	}
 	return nil
+}
+
+// ofInside tells whether an error may be the work of what runs inside. It is
+// noted, and is no reason for the run not to end: an agent could keep its run
+// from ending otherwise. What was committed is still in the shadow.
+func ofInside(err error) bool {
+	switch caisson.CodeOf(err) {
+	case caisson.CodeImportHeld, caisson.CodeGitFailed, caisson.CodeDeadline, caisson.CodePathInvalid, caisson.CodeNotFound, caisson.CodeHostFull:
+		return err != nil
+	}
+	return false
 }
 
 func (s *session) note(ctx context.Context, text string) error {
@@ -261,6 +273,9 @@ func (s *session) turnEnd(ctx context.Context, turn caisson.Turn, settled airloc
 		return nil
 	}
 	snapshot, err := s.host.workspaces.Snapshot(ctx, *s.ws, s.box, s.run.ID, turn.N)
+	if ofInside(err) {
+		return s.note(ctx, fmt.Sprintf("the tree after turn %d was not kept: %v", turn.N, err))
+	}
 	if err != nil {
 		return err
 	}

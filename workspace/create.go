@@ -25,9 +25,10 @@ type CreateSpec struct {
 	Base   string // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
 	Run    caisson.RunID
 	By     string
-	// Then is called last, when the workspace is made and on record. Its error
-	// takes all of it back. Nil does nothing.
-	Then func(context.Context, caisson.Workspace) error
+	// Made is called once the workspace is recorded, nil for nothing. Where it
+	// fails, or the process ends before it has returned, the workspace is
+	// taken back: one of a run that is not recorded is nobody's.
+	Made func(ctx context.Context, ws caisson.Workspace) error
 }
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -39,7 +40,6 @@ type creation struct {
 	repo *repository
 	at   place
 	ws   caisson.Workspace
-	then func(context.Context, caisson.Workspace) error
 	undo []func()
 }
 
@@ -69,34 +69,35 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".") {
 		return caisson.Workspace{}, caisson.Errorf(caisson.CodeUsage, "%q is no name for a workspace: letters, digits, dots, dashes, up to 64", printable(name))
 	}
-	c := &creation{w: w, git: w.git, repo: repo, at: at, then: spec.Then, ws: caisson.Workspace{
+	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
 		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
 	}}
-	if err := c.make(ctx, spec.Base); err != nil {
+	note, err := c.note()
+	if err != nil {
+		return caisson.Workspace{}, err
+	}
+	if err := c.make(ctx, spec); err != nil {
 		for i := len(c.undo) - 1; i >= 0; i-- {
 			c.undo[i]()
 		}
-		return caisson.Workspace{}, err
+		return caisson.Workspace{}, errors.Join(err, forget(note))
 	}
-	return c.ws, nil
+	return c.ws, forget(note)
 }
 
-func (c *creation) make(ctx context.Context, base string) error {
+func (c *creation) make(ctx context.Context, spec CreateSpec) error {
 	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return c.chooseBase(ctx, base) },
+		func(ctx context.Context) error { return c.chooseBase(ctx, spec.Base) },
 		c.checkBase, c.checkBranch, c.makeTree, c.makeBranch, c.checkOut, c.makeShadow,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	if err := c.w.opts.Ledger.PutWorkspace(ctx, c.ws); err != nil {
+	if err := c.w.opts.Ledger.PutWorkspace(ctx, c.ws); err != nil || spec.Made == nil {
 		return err
 	}
-	if c.then == nil {
-		return nil
-	}
-	if err := c.then(ctx, c.ws); err != nil {
+	if err := spec.Made(ctx, c.ws); err != nil {
 		removed := c.ws
 		removed.Removed = true
 		return errors.Join(err, c.w.opts.Ledger.PutWorkspace(context.WithoutCancel(ctx), removed))

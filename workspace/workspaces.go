@@ -18,6 +18,7 @@ type Store interface {
 	PutWorkspace(ctx context.Context, w caisson.Workspace) error
 	Workspace(ctx context.Context, id caisson.WorkspaceID) (caisson.Workspace, error)
 	Workspaces(ctx context.Context, filter caisson.WorkspaceFilter) ([]caisson.Workspace, error)
+	Run(ctx context.Context, id caisson.RunID) (caisson.Run, error)
 }
 
 // gitVersionBound is long for a machine that is loaded.

@@ -8,11 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/caisson-run/caisson/guest/plan"
 )
 
 // copyLimit bounds a file of /etc that is copied; a larger one is mounted, which
@@ -172,7 +169,7 @@ func (r *root) makePrivate() error {
 	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=", r.plan.Tmp, inodes)
 	for _, path := range r.plan.Private {
 		name, mode := inside(path), "0755"
-		if name == "tmp" || name == "dev/shm" {
+		if name == "tmp" || name == "dev/shm" || name == "var/tmp" {
 			mode = "1777"
 		}
 		at, err := r.point(name, true)
@@ -187,24 +184,10 @@ func (r *root) makePrivate() error {
 			return err
 		}
 	}
-	return r.linkTmp()
-}
-
-// linkTmp makes /var/tmp another name of /tmp. Where something of the host lies
-// below it, it is mounted there: nothing is ever mounted through a link.
-func (r *root) linkTmp() error {
-	const name = "var/tmp"
-	below := func(m plan.Mount) bool { return strings.HasPrefix(inside(m.Target)+"/", name+"/") }
-	if !slices.ContainsFunc(r.plan.Mounts, below) {
-		return os.Symlink("/tmp", name)
+	if slices.Contains(r.plan.Private, "/var/tmp") {
+		return nil
 	}
-	if err := os.Mkdir(name, 0o1777); err != nil {
-		return err
-	}
-	if err := unix.Mount("tmp", name, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mount /%s: %w", name, err)
-	}
-	return nil
+	return os.Symlink("/tmp", "var/tmp")
 }
 
 // copyFile and put use system calls of their own: package os would first set

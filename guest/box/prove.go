@@ -202,6 +202,7 @@ func trySyscalls(*plan.Plan, *plan.Report) plan.Test {
 		{"keyctl", unix.EPERM, unix.SYS_KEYCTL, ^uintptr(0), 0, 0},
 		{"bpf", unix.EPERM, unix.SYS_BPF, ^uintptr(0), 0, 0},
 		{"ioctl TIOCSTI", unix.EPERM, unix.SYS_IOCTL, 0, unix.TIOCSTI | upperHalf, 0},
+		{"socketpair AF_VSOCK", unix.EAFNOSUPPORT, unix.SYS_SOCKETPAIR, unix.AF_VSOCK | upperHalf, unix.SOCK_STREAM, 0},
 		{"socket AF_VSOCK", unix.EAFNOSUPPORT, unix.SYS_SOCKET, unix.AF_VSOCK | upperHalf, unix.SOCK_STREAM, 0},
 	} {
 		if _, _, errno := unix.RawSyscall(call.number, call.a, call.b, call.c); errno != call.want {

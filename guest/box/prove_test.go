@@ -97,6 +97,7 @@ func run(t *testing.T, filter []unix.SockFilter, data [64]byte) uint32 {
 func TestFilter(t *testing.T) {
 	filter := program()
 	const upper = 0xdeadbeef << 32
+	eprotonosupport := uint32(unix.SECCOMP_RET_ERRNO | unix.EPROTONOSUPPORT)
 	allow, eperm := uint32(unix.SECCOMP_RET_ALLOW), uint32(unix.SECCOMP_RET_ERRNO|unix.EPERM)
 	enosys, eafnosupport := uint32(unix.SECCOMP_RET_ERRNO|unix.ENOSYS), uint32(unix.SECCOMP_RET_ERRNO|unix.EAFNOSUPPORT)
 	for _, c := range []struct {
@@ -116,6 +117,7 @@ func TestFilter(t *testing.T) {
 		{"TCGETS", nativeArch, unix.SYS_IOCTL, [3]uint64{0, unix.TCGETS}, allow},
 		{"TIOCSTI", nativeArch, unix.SYS_IOCTL, [3]uint64{0, unix.TIOCSTI}, eperm},
 		{"TIOCSTI, upper half", nativeArch, unix.SYS_IOCTL, [3]uint64{0, upper | unix.TIOCSTI}, eperm},
+		{"TIOCSETD", nativeArch, unix.SYS_IOCTL, [3]uint64{0, upper | unix.TIOCSETD}, eperm},
 		{"TIOCLINUX", nativeArch, unix.SYS_IOCTL, [3]uint64{0, unix.TIOCLINUX}, eperm},
 		{"unix", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, allow},
 		{"inet", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM}, allow},
@@ -125,6 +127,27 @@ func TestFilter(t *testing.T) {
 		{"packet", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_PACKET, unix.SOCK_RAW}, eafnosupport},
 		{"vsock, upper half", nativeArch, unix.SYS_SOCKET, [3]uint64{upper | unix.AF_VSOCK}, eafnosupport},
 		{"alg", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_ALG}, eafnosupport},
+		{"inet tcp", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP}, allow},
+		{"inet6 ping", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6}, allow},
+		{"inet mptcp", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, allow},
+		{"inet sctp, upper half", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, upper | unix.IPPROTO_SCTP}, eprotonosupport},
+		{"inet6 dccp", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_DCCP}, eprotonosupport},
+		{"unix pair", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, allow},
+		{"vsock pair", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{upper | unix.AF_VSOCK, unix.SOCK_STREAM}, eafnosupport},
+		{"tipc pair", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{unix.AF_TIPC, unix.SOCK_STREAM}, eafnosupport},
+		{"own limit", nativeArch, unix.SYS_PRLIMIT64, [3]uint64{upper, unix.RLIMIT_NOFILE, 4096}, allow},
+		{"limit of another, read", nativeArch, unix.SYS_PRLIMIT64, [3]uint64{7, unix.RLIMIT_NOFILE, 0}, allow},
+		{"limit of another, low address", nativeArch, unix.SYS_PRLIMIT64, [3]uint64{7, unix.RLIMIT_NOFILE, 4096}, eperm},
+		{"limit of another, high address", nativeArch, unix.SYS_PRLIMIT64, [3]uint64{7, unix.RLIMIT_NOFILE, 1 << 32}, eperm},
+		{"queued signal", nativeArch, unix.SYS_RT_SIGQUEUEINFO, [3]uint64{1, uint64(unix.SIGUSR1)}, allow},
+		{"queued fault", nativeArch, unix.SYS_RT_SIGQUEUEINFO, [3]uint64{1, upper | uint64(unix.SIGSEGV)}, eperm},
+		{"queued fault for a thread", nativeArch, unix.SYS_RT_TGSIGQUEUEINFO, [3]uint64{1, 1, uint64(unix.SIGILL)}, eperm},
+		{"fault by descriptor", nativeArch, unix.SYS_PIDFD_SEND_SIGNAL, [3]uint64{3, uint64(unix.SIGSEGV), 0}, allow},
+		{"fault by descriptor, made up", nativeArch, unix.SYS_PIDFD_SEND_SIGNAL, [3]uint64{3, uint64(unix.SIGSYS), 1 << 32}, eperm},
+		{"signal by descriptor, made up", nativeArch, unix.SYS_PIDFD_SEND_SIGNAL, [3]uint64{3, uint64(unix.SIGUSR1), 4096}, allow},
+		{"F_GETFL", nativeArch, unix.SYS_FCNTL, [3]uint64{0, unix.F_GETFL, uint64(unix.SIGSEGV)}, allow},
+		{"F_SETSIG", nativeArch, unix.SYS_FCNTL, [3]uint64{0, unix.F_SETSIG, uint64(unix.SIGIO)}, allow},
+		{"F_SETSIG to a fault", nativeArch, unix.SYS_FCNTL, [3]uint64{0, upper | unix.F_SETSIG, uint64(unix.SIGBUS)}, eperm},
 		{"mount", nativeArch, unix.SYS_MOUNT, [3]uint64{}, eperm},
 		{"ptrace", nativeArch, unix.SYS_PTRACE, [3]uint64{}, eperm},
 		{"the last of the list", nativeArch, unix.SYS_VHANGUP, [3]uint64{}, eperm},

@@ -5,6 +5,7 @@ package box
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -40,44 +41,108 @@ const (
 	dataArgs   = 16
 )
 
-func answer(errno uint32) unix.SockFilter {
-	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | errno}
+// faults are the signals by which the kernel tells a program of its own fault.
+// With a made-up cause, one that a program gets from another looks like that:
+// Go programs end by it, the guest too.
+var faults = [...]uint32{
+	uint32(unix.SIGILL), uint32(unix.SIGTRAP), uint32(unix.SIGBUS), uint32(unix.SIGFPE),
+	uint32(unix.SIGSEGV), uint32(unix.SIGSTKFLT), uint32(unix.SIGSYS),
 }
+
+// protocols are those of IPv4 and IPv6. Asking for another one lets the kernel
+// load a module.
+var protocols = [...]uint32{
+	unix.IPPROTO_IP, unix.IPPROTO_ICMP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMPV6, unix.IPPROTO_RAW, unix.IPPROTO_MPTCP,
+}
+
+// allow and the others are how a filter ends.
+var (
+	allow           = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	enosys          = answer(unix.ENOSYS)
+	eperm           = answer(unix.EPERM)
+	eafnosupport    = answer(unix.EAFNOSUPPORT)
+	eprotonosupport = answer(unix.EPROTONOSUPPORT)
+)
+
+func answer(errno unix.Errno) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)}
+}
+
+func load(at uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
+}
+
+func jump(how uint16, k uint32, yes, no uint8) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | how | unix.BPF_K, Jt: yes, Jf: no, K: k}
+}
+
+// low and high load the halves of an argument.
+func low(argument uint32) unix.SockFilter  { return load(dataArgs + 8*argument) }
+func high(argument uint32) unix.SockFilter { return load(dataArgs + 8*argument + 4) }
+
+// on is the rule for one system call. Each way through it must end in an answer.
+func on(number uint32, rule ...unix.SockFilter) []unix.SockFilter {
+	return append([]unix.SockFilter{jump(unix.BPF_JEQ, number, 0, uint8(len(rule)))}, rule...)
+}
+
+// among answers yes where what is loaded is one of the values, else no.
+func among(values []uint32, yes, no unix.SockFilter) []unix.SockFilter {
+	var f []unix.SockFilter
+	for i, v := range values {
+		f = append(f, jump(unix.BPF_JEQ, v, uint8(len(values)-i), 0))
+	}
+	return append(f, no, yes)
+}
+
+func rule(parts ...[]unix.SockFilter) []unix.SockFilter { return slices.Concat(parts...) }
+
+func one(f ...unix.SockFilter) []unix.SockFilter { return f }
 
 // program assembles the filter by hand: arguments that the kernel reads as 32
 // bits must be compared as 32 bits, or a set upper half walks past the filter,
 // and filter libraries compare all 64. Both supported machines are little-endian.
 func program() []unix.SockFilter {
-	load := func(at uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
-	}
-	jump := func(how uint16, k uint32, yes, no uint8) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | how | unix.BPF_K, Jt: yes, Jf: no, K: k}
-	}
-	low := func(argument uint32) uint32 { return dataArgs + 8*argument }
-	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
-	enosys, eperm, eafnosupport := answer(uint32(unix.ENOSYS)), answer(uint32(unix.EPERM)), answer(uint32(unix.EAFNOSUPPORT))
-
-	f := []unix.SockFilter{
-		load(dataArch), jump(unix.BPF_JEQ, nativeArch, 1, 0), enosys, // 32-bit calls have other numbers
-		load(dataNumber), jump(unix.BPF_JGE, 0x40000000, 0, 1), enosys, // and so has x32
-		jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 4),
-		load(low(0)), jump(unix.BPF_JSET, newNamespaces, 0, 1), eperm, allow,
+	noFault := among(faults[:], eperm, allow)
+	f := rule(
+		one(load(dataArch), jump(unix.BPF_JEQ, nativeArch, 1, 0), enosys),   // 32-bit calls have other numbers
+		one(load(dataNumber), jump(unix.BPF_JGE, 0x40000000, 0, 1), enosys), // and so has x32
+		on(unix.SYS_CLONE, low(0), jump(unix.BPF_JSET, newNamespaces, 0, 1), eperm, allow),
 		// The flags of clone3 are behind a pointer; programs fall back to clone.
-		jump(unix.BPF_JEQ, unix.SYS_CLONE3, 0, 1), enosys,
-		jump(unix.BPF_JEQ, unix.SYS_IOCTL, 0, 5),
-		load(low(1)), jump(unix.BPF_JEQ, unix.TIOCSTI, 1, 0), jump(unix.BPF_JEQ, unix.TIOCLINUX, 0, 1), eperm, allow,
-		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 0, 9),
-		load(low(0)),
-		jump(unix.BPF_JEQ, unix.AF_UNIX, 6, 0), jump(unix.BPF_JEQ, unix.AF_INET, 5, 0), jump(unix.BPF_JEQ, unix.AF_INET6, 4, 0),
-		jump(unix.BPF_JEQ, unix.AF_NETLINK, 0, 2),
-		load(low(2)), jump(unix.BPF_JEQ, unix.NETLINK_ROUTE, 1, 0), // to list addresses
-		eafnosupport, allow,
-	}
+		on(unix.SYS_CLONE3, enosys),
+		// A line discipline is code of the kernel that is loaded on demand.
+		on(unix.SYS_IOCTL, rule(one(low(1)), among([]uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}, eperm, allow))...),
+		on(unix.SYS_SOCKET, socket()...),
+		// It makes sockets of any family before it refuses most of them.
+		on(unix.SYS_SOCKETPAIR, low(0), jump(unix.BPF_JEQ, unix.AF_UNIX, 1, 0), eafnosupport, allow),
+		// The guest has the same user. Its limits are not the programs' to set.
+		on(unix.SYS_PRLIMIT64, low(0), jump(unix.BPF_JEQ, 0, 4, 0),
+			low(2), jump(unix.BPF_JEQ, 0, 0, 3), high(2), jump(unix.BPF_JEQ, 0, 0, 1), allow, eperm),
+		on(unix.SYS_RT_SIGQUEUEINFO, rule(one(low(1)), noFault)...),
+		on(unix.SYS_RT_TGSIGQUEUEINFO, rule(one(low(2)), noFault)...),
+		on(unix.SYS_PIDFD_SEND_SIGNAL, rule(one(
+			low(2), jump(unix.BPF_JEQ, 0, 0, 3), high(2), jump(unix.BPF_JEQ, 0, 0, 1), allow,
+			low(1)), noFault)...),
+		on(unix.SYS_FCNTL, rule(one(low(1), jump(unix.BPF_JEQ, unix.F_SETSIG, 1, 0), allow, low(2)), noFault)...),
+	)
 	for _, number := range append(denied[:], deniedHere[:]...) {
-		f = append(f, jump(unix.BPF_JEQ, number, 0, 1), eperm)
+		f = append(f, on(number, eperm)...)
 	}
 	return append(f, allow)
+}
+
+// socket allows local sockets, those of the box's own network, and netlink to
+// list its addresses.
+func socket() []unix.SockFilter {
+	internet := rule(one(low(2)), among(protocols[:], allow, eprotonosupport))
+	skip := uint8(len(internet))
+	return rule(
+		one(
+			low(0), jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 1), allow,
+			jump(unix.BPF_JEQ, unix.AF_INET, 1, 0), jump(unix.BPF_JEQ, unix.AF_INET6, 0, skip),
+		),
+		internet,
+		one(jump(unix.BPF_JEQ, unix.AF_NETLINK, 0, 2), low(2), jump(unix.BPF_JEQ, unix.NETLINK_ROUTE, 1, 0), eafnosupport, allow),
+	)
 }
 
 // filterSyscalls forbids new privileges and applies the filter, both to every

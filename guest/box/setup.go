@@ -52,7 +52,8 @@ func SetUp() error {
 	// Programs inside have the guest's user and may signal it. The kernel keeps
 	// from a first process what it has no handler for; Go handles all.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGALRM, unix.SIGVTALRM, unix.SIGPROF, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGIO, unix.SIGPWR, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT)
+		unix.SIGALRM, unix.SIGVTALRM, unix.SIGPROF, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGIO, unix.SIGPWR, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT,
+		unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL) // those that somebody sends; a fault of its own still ends it
 	stop, err := watchHost()
 	if err != nil {
 		return err

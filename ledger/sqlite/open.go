@@ -261,6 +261,7 @@ func (l *Ledger) Close() error {
 	close(l.closing)
 	l.mu.Unlock()
 	l.idle.Wait()
+	l.endWatch()
 	return storeError("close ledger", l.release())
 }
 

@@ -5,12 +5,15 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -102,7 +105,11 @@ type group struct {
 	enforced map[caisson.Control]string // by what
 	why      map[caisson.Control]string
 	fd       *os.File // of the version 2 cgroup to start in, if there is one
-	oom      string   // file with the count of processes ended for memory
+	locks    []*os.File
+	oom      string // file with the count of processes ended for memory
+
+	counting sync.Mutex
+	count    *os.File // oom, kept open: it is read for every command
 }
 
 // setting is a file of a controller and what is written into it.
@@ -184,11 +191,12 @@ func (e *Engine) newGroup(id caisson.SandboxID, limits caisson.Limits) *group {
 }
 
 func (g *group) make(dir string, settings []setting) error {
-	err := os.Mkdir(dir, 0o755)
-	if err == nil {
-		g.dirs = append(g.dirs, dir)
-	} else if !errors.Is(err, fs.ErrExist) {
-		return plain(err)
+	if !slices.Contains(g.dirs, dir) {
+		lock, err := makeLocked(dir)
+		if err != nil {
+			return plain(err)
+		}
+		g.dirs, g.locks = append(g.dirs, dir), append(g.locks, lock)
 	}
 	for _, s := range settings {
 		if err := writeFile(filepath.Join(dir, s.file), s.value); err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
@@ -268,10 +276,21 @@ func (g *group) start(begin func() error) error {
 
 // kills returns how many processes were ended for memory so far.
 func (g *group) kills() (int64, error) {
-	raw, err := os.ReadFile(g.oom)
-	if err != nil {
+	g.counting.Lock()
+	defer g.counting.Unlock()
+	if g.count == nil {
+		fd, err := unix.Open(g.oom, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, err
+		}
+		g.count = os.NewFile(uintptr(fd), g.oom)
+	}
+	raw := make([]byte, 1024)
+	n, err := g.count.ReadAt(raw, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
+	raw = raw[:n]
 	for line := range strings.Lines(string(raw)) {
 		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
 			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
@@ -286,7 +305,17 @@ func (g *group) remove() error {
 		g.fd.Close()
 		g.fd = nil
 	}
-	return removeGroups(g.dirs)
+	g.counting.Lock()
+	if g.count != nil {
+		g.count.Close() // kills reports it from now on
+	}
+	g.counting.Unlock()
+	err := removeGroups(g.dirs)
+	for _, lock := range g.locks {
+		lock.Close()
+	}
+	g.locks = nil
+	return err
 }
 
 func removeGroups(dirs []string) error {

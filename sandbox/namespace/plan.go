@@ -88,6 +88,9 @@ func (e *Engine) layFor(spec caisson.SandboxSpec, u user) (*layout, error) {
 			return nil, err
 		}
 	}
+	if slices.ContainsFunc(l.targets(), func(t string) bool { return strings.HasPrefix(t, "/var/tmp/") }) {
+		l.plan.Private = append(l.plan.Private, "/var/tmp") // else it is a link to /tmp
+	}
 	for _, path := range hidden {
 		if !slices.ContainsFunc(append(l.targets(), l.plan.Private...), func(t string) bool { return sandbox.Overlap(t, path) }) {
 			l.plan.Outside = append(l.plan.Outside, path)

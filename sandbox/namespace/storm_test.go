@@ -79,10 +79,8 @@ func TestCase_S04(t *testing.T) {
 			if err := e.Sweep(t.Context(), caisson.SandboxRecord{ID: id, Engine: e.Name()}); err != nil {
 				t.Errorf("sweep %s: %v", id, err)
 			}
-			for _, pattern := range []string{"/sys/fs/cgroup/*/caisson-%s", "/sys/fs/cgroup/*/*/*/caisson-%s", "/sys/fs/cgroup/caisson-%s"} {
-				if left, _ := filepath.Glob(fmt.Sprintf(pattern, id)); len(left) > 0 {
-					t.Errorf("left: %v", left)
-				}
+			if left := groupsOf(t, []string{string(id)}); len(left) > 0 {
+				t.Errorf("left: %v", left)
 			}
 		}
 		self, err := process.Self()
@@ -101,6 +99,67 @@ func TestCase_S04(t *testing.T) {
 		t.Error("no sandbox was open when its host was killed")
 	}
 	t.Logf("%d sandboxes were opened", opened)
+}
+
+// A host is killed whose sandboxes are on no record. What it left is removed,
+// and nothing of a sandbox that is open.
+func TestTidy(t *testing.T) {
+	e := newEngine()
+	defer e.Close()
+	open, err := e.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	groups := open.Record().Leftovers
+	var ids []string
+	for i := range 5 {
+		for _, line := range killedStorm(t, t.TempDir(), i, time.Duration(rand.IntN(20))*time.Millisecond) {
+			if id, is := strings.CutPrefix(line, "open "); is {
+				ids = append(ids, id)
+			}
+		}
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(5 * time.Second)
+	for left := groupsOf(t, ids); ; left = groupsOf(t, ids) { // a guest ends a little after its host
+		if err := e.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(left) == 0 {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("left: %v", left)
+		}
+	}
+	for _, dir := range groups {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("of the sandbox that is open: %v", err)
+		}
+	}
+	if _, err := open.Hold(t.Context(), caisson.Command{Line: "true"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// groupsOf returns the cgroups of sandboxes.
+func groupsOf(t *testing.T, ids []string) []string {
+	t.Helper()
+	var left []string
+	for _, id := range ids {
+		for _, pattern := range []string{"/sys/fs/cgroup/*/caisson-%s", "/sys/fs/cgroup/*/*/*/caisson-%s", "/sys/fs/cgroup/caisson-%s"} {
+			found, err := filepath.Glob(fmt.Sprintf(pattern, id))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, found...)
+		}
+	}
+	return left
 }
 
 // stormRounds is how often the host is killed: CAISSON_STORM, or 20.

@@ -1,0 +1,147 @@
+package workspace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/fault"
+	"github.com/caisson-run/caisson/ledger/sqlite"
+	"github.com/caisson-run/caisson/workspace"
+)
+
+const makerEnv = "CAISSON_TEST_MAKER" // state directory and repository of a maker that is killed
+
+// maker makes a workspace of a run, and is killed where the environment says,
+// at the latest before the run is recorded.
+func maker() int {
+	state, repo, _ := strings.Cut(os.Getenv(makerEnv), "\n")
+	ctx := context.Background()
+	ledger, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(state, "ledger.db")})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: ledger}).Create(ctx, workspace.CreateSpec{
+		Dir: repo, Run: "r7k2", Made: func(context.Context, caisson.Workspace) error {
+			self, err := os.FindProcess(os.Getpid())
+			if err == nil {
+				err = self.Kill()
+			}
+			select {} //nolint:revive // it is dead
+		},
+	})
+	fmt.Println(err)
+	return 1
+}
+
+// made lists what a maker makes.
+func (wd *world) made() []string {
+	wd.t.Helper()
+	var found []string
+	for _, dir := range []string{
+		filepath.Join(wd.state, "making"), filepath.Join(wd.state, "workspaces"), filepath.Join(wd.state, "shadows"),
+		filepath.Join(wd.repo, ".git", "worktrees"),
+	} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && path != dir {
+				found = append(found, path)
+			}
+			return nil
+		})
+		if err != nil {
+			wd.t.Fatal(err)
+		}
+	}
+	if refs := wd.git("for-each-ref", "--format=%(refname)", "refs/caisson", "refs/heads/caisson"); refs != "" {
+		found = append(found, refs)
+	}
+	return found
+}
+
+// A maker of a workspace is killed at each of its writes, and before its run is
+// recorded; the next process takes back what was made.
+func TestKilledMaker(t *testing.T) {
+	wd := newWorld(t)
+	last := false
+	for n := 1; !last; n++ {
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+		cmd.Env = append(os.Environ(), "HOME="+wd.home, makerEnv+"="+wd.state+"\n"+wd.repo, fault.Env+"="+fmt.Sprintf("atomicfile.place.before=crash@%d", n))
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.Exited() {
+			t.Fatalf("the maker was not killed: %v: %s", err, out)
+		}
+		recorded, err := wd.store.Workspaces(t.Context(), caisson.WorkspaceFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last = len(recorded) > 0; last && n < 10 {
+			t.Fatalf("only %d writes were seen", n)
+		}
+		if err := wd.open().Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if found := wd.made(); len(found) > 0 {
+			t.Errorf("killed at write %d: %q is left", n, found)
+		}
+		if recorded, err = wd.store.Workspaces(t.Context(), caisson.WorkspaceFilter{}); err != nil || len(recorded) > 0 {
+			t.Errorf("killed at write %d: recorded is %v, %v", n, recorded, err)
+		}
+	}
+	if wd.git("status", "--porcelain") != "" {
+		t.Error("the repository's own checkout was changed")
+	}
+	if _, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Run: "r7k2"}); err != nil {
+		t.Errorf("its name is not free again: %v", err)
+	}
+}
+
+// What is being made, and what was made, is left alone.
+func TestTidyKeeps(t *testing.T) {
+	wd := newWorld(t)
+	seen := false
+	ws, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Run: "r7k2", Made: func(ctx context.Context, ws caisson.Workspace) error {
+		if err := wd.open().Tidy(ctx); err != nil {
+			return err
+		}
+		_, err := os.Stat(filepath.Join(ws.Path, "a.txt"))
+		seen = err == nil
+		return err
+	}})
+	if err != nil || !seen {
+		t.Fatalf("it was removed while it was made: %v", err)
+	}
+	if err := wd.open().Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := wd.w.Check(t.Context(), ws); err != nil {
+		t.Error(err)
+	}
+}
+
+// A run that cannot be recorded takes its workspace with it.
+func TestMadeFails(t *testing.T) {
+	wd := newWorld(t)
+	refused := errors.New("refused")
+	_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Made: func(context.Context, caisson.Workspace) error { return refused }})
+	if !errors.Is(err, refused) {
+		t.Fatal(err)
+	}
+	recorded, err := wd.store.Workspaces(t.Context(), caisson.WorkspaceFilter{})
+	if err != nil || len(recorded) > 0 {
+		t.Errorf("recorded is %v, %v", recorded, err)
+	}
+	for _, left := range wd.made() {
+		if rel, err := filepath.Rel(filepath.Join(wd.state, "workspaces"), left); err != nil || strings.Contains(rel, "/") && !strings.HasPrefix(rel, "..") || strings.HasPrefix(rel, "..") {
+			t.Errorf("%s is left", left)
+		}
+	}
+}

@@ -134,10 +134,10 @@ func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID)
 // drive drives a run in this process until it ends, waits or is paused, and
 // prints what happens meanwhile.
 func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
-	stop := newStopper(h, r.ID)
+	w := a.newWatch(h, r)
+	stop := newStopper(h, r.ID, w.stopping)
 	defer stop.close()
 	opts.Pause = stop.pause
-	w := a.newWatch(h, r)
 	if w.foreign {
 		pty, err := h.AgentPTY(ctx, r.ID, a.terminal())
 		if err != nil {

@@ -259,9 +259,12 @@ func TestInterrupted(t *testing.T) {
 			s := p.start(window, "run", "--model", "script:"+filepath.Join(p.home, "m.yaml"), "push")
 			s.see("q1: [a]pprove", 1)
 			p.await(caisson.EventCallStarted)
-			for range c.presses {
+			for n := range c.presses {
 				if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
 					t.Fatal(err)
+				}
+				if n == 0 {
+					s.see("Ctrl-C again", 1)
 				}
 			}
 			s.ends(130)

@@ -115,6 +115,13 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
+// stopping tells a person that a Ctrl-C was heard.
+func (w *watch) stopping() {
+	if w.ask != nil {
+		w.to.line("  ! stopping what runs, to park the run; Ctrl-C again cancels it")
+	}
+}
+
 // observe prints the model's text as it comes, behind all that happened before.
 func (w *watch) observe(e kernel.Event) {
 	switch {

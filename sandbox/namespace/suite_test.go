@@ -129,3 +129,24 @@ func unprivilegedRun() string {
 	}
 	return "^(TestSuite|TestCase_.*|TestProbe|TestSweep|TestNested)$"
 }
+
+// A workspace may lie where a box usually has a link.
+func TestWorkspaceBelowVarTmp(t *testing.T) {
+	ws, err := os.MkdirTemp("/var/tmp", "caisson-ws-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(ws)
+	sb, err := engine(t).Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: ws})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	run(t, sb, caisson.Command{Line: "echo x > here && echo y > /var/tmp/there && echo z > /tmp/there"})
+	if got, err := os.ReadFile(filepath.Join(ws, "here")); err != nil || string(got) != "x\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := os.Lstat("/var/tmp/there"); err == nil {
+		t.Error("a file was made on the host")
+	}
+}

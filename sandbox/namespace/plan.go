@@ -79,9 +79,6 @@ func (e *Engine) layFor(spec caisson.SandboxSpec, u user) (*layout, error) {
 		l.plan.Private = append(l.plan.Private, sandbox.PrivateWorkspace)
 	}
 	// Else it is a link to /tmp, below which nothing can be mounted.
-	if slices.ContainsFunc(mounts, func(m caisson.Mount) bool { return strings.HasPrefix(m.Target, "/var/tmp/") }) {
-		l.plan.Private = append(l.plan.Private, "/var/tmp")
-	}
 	for _, m := range mounts {
 		info, err := os.Lstat(m.Source)
 		if err == nil {

@@ -79,19 +79,30 @@ func subjectOf(r caisson.Review) string {
 	if r.Question != nil {
 		return r.Question.Text
 	}
-	return callSubject(r.Call)
+	return callSubject(r.Call, "")
 }
 
-// callSubject is what a call would do, in one line: its command or its path.
-func callSubject(c caisson.Call) string {
+// callSubject is what a call would do, in one line: its command, what it looks
+// for, or its path, in the tree if it is.
+func callSubject(c caisson.Call, tree string) string {
 	if len(c.Facets.Lines) > 0 {
 		return strings.Join(c.Facets.Lines, "; ")
 	}
 	if len(c.Facets.Argv) > 0 {
 		return strings.Join(c.Facets.Argv[0], " ")
 	}
+	var search struct {
+		Pattern string `json:"pattern"`
+	}
+	if json.Unmarshal(c.Input, &search) == nil && search.Pattern != "" {
+		return search.Pattern
+	}
 	if len(c.Facets.Paths) > 0 {
-		return c.Facets.Paths[0].Path
+		path := c.Facets.Paths[0].Path
+		if below, ok := strings.CutPrefix(path, tree+"/"); ok && tree != "" {
+			return below
+		}
+		return path
 	}
 	return string(c.Input)
 }

@@ -134,7 +134,7 @@ func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID)
 // drive drives a run in this process until it ends, waits or is paused, and
 // prints what happens meanwhile.
 func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
-	w := a.newWatch(h, r)
+	w := a.newWatch(ctx, h, r)
 	stop := newStopper(h, r.ID, w.stopping)
 	defer stop.close()
 	opts.Pause = stop.pause
@@ -190,7 +190,7 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 
 // watch prints what happens in a run that another process drives.
 func (a *app) watch(ctx context.Context, h *host.Host, r caisson.Run) error {
-	w := a.newWatch(h, r)
+	w := a.newWatch(ctx, h, r)
 	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) { return h.Await(ctx, r.ID) })
 	if err != nil {
 		return err

@@ -119,8 +119,12 @@ func (a *app) runDetails(w io.Writer, v host.RunView) {
 	}
 	fmt.Fprintf(w, "  sandbox    %s\n", a.isolationLine(boxOf(r), v.Isolation))
 	fmt.Fprintf(w, "  used       %s, %d turns, %d calls, %s running\n", tokensText(v.Pool.Used), v.Pool.Used.Turns, v.Pool.Used.Calls, r.Active.Round(100*time.Millisecond))
+	tree := ""
+	if v.Workspace != nil {
+		tree = v.Workspace.Path
+	}
 	for _, c := range v.Calls {
-		fmt.Fprintf(w, "  · %s\n", a.callLine(c))
+		fmt.Fprintf(w, "  · %s\n", a.callLine(c, tree))
 	}
 	for _, q := range v.Open {
 		fmt.Fprintf(w, "  ? %s\n", a.askedLine(q))

@@ -53,9 +53,10 @@ func (a *app) isolationLine(engine string, iso caisson.Isolation) string {
 	return text
 }
 
-// callLine is one call in one line: what, on what, and how it ended.
-func (a *app) callLine(c caisson.CallRecord) string {
-	head := fmt.Sprintf("%-6s %-50s", c.Call.Tool, line(callSubject(c.Call), 70))
+// callLine is one call in one line: what, on what, and how it ended. Paths are
+// shown from the workspace's tree on.
+func (a *app) callLine(c caisson.CallRecord, tree string) string {
+	head := fmt.Sprintf("%-6s %-50s", c.Call.Tool, line(callSubject(c.Call, tree), 70))
 	end := string(c.State)
 	if r := c.Result; r != nil {
 		if r.Summary != "" {
@@ -85,8 +86,9 @@ type lines struct {
 	a       *app
 	h       *host.Host
 	to      *console
-	foreign bool // the agent prints for itself
-	spoken  int  // the turn whose text was printed as it came
+	tree    string // of the workspace, if there is one
+	foreign bool   // the agent prints for itself
+	spoken  int    // the turn whose text was printed as it came
 }
 
 // event prints what an event tells a person, if anything.
@@ -107,7 +109,7 @@ func (l *lines) event(ctx context.Context, e caisson.Event) error {
 		if err != nil || l.foreign && c.Result != nil && c.Result.Error == nil {
 			return err
 		}
-		l.to.line("  · %s", l.a.callLine(c))
+		l.to.line("  · %s", l.a.callLine(c, l.tree))
 	case caisson.EventReviewOpened:
 		r, err := l.h.Ledger.Review(ctx, ref.Review)
 		if err != nil {

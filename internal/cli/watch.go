@@ -30,12 +30,15 @@ type watch struct {
 
 // newWatch shows a run from here on. What a foreign agent prints is its own:
 // ours goes to stderr then, and is quiet where that is no terminal.
-func (a *app) newWatch(h *host.Host, r caisson.Run) *watch {
+func (a *app) newWatch(ctx context.Context, h *host.Host, r caisson.Run) *watch {
 	w := &watch{a: a, h: h, run: r, seq: r.Events, foreign: len(r.Spec.Argv) > 0, to: &console{out: a.io.Out}, json: a.io.Out}
 	if w.foreign {
 		w.to.out, w.json = a.io.Err, a.io.Err
 	}
 	w.lines = &lines{a: a, h: h, to: w.to, foreign: w.foreign}
+	if ws, err := h.Ledger.Workspace(ctx, r.Spec.Workspace); err == nil {
+		w.lines.tree = ws.Path
+	}
 	if a.terminal() && !a.json {
 		w.ask = newAsker(a, h, w.to)
 	}

@@ -226,6 +226,26 @@ func TestAnsweredElsewhere(t *testing.T) {
 	}
 }
 
+// Who attaches sees what is asked, can answer it, and sees how it goes on.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, map[string]string{
+		"config/caisson/policy.yaml": reviewPushes,
+		"m.yaml":                     "turns: [{calls: [{tool: shell, input: {command: echo push one}}]}, {text: all is said}]",
+	})
+	driver := p.start(window, "run", "--model", "script:"+filepath.Join(p.home, "m.yaml"), "push")
+	driver.see("q1: [a]pprove", 1)
+	other := p.start(window, "runs", "attach", string(p.run().ID))
+	other.see("q1: [a]pprove", 1)
+	other.write("a\n")
+	for _, s := range []*seat{driver, other} {
+		s.ends(0)
+		if strings.Count(s.screen(), "all is said") != 1 || !strings.Contains(s.screen(), "· shell  echo push one") {
+			t.Error(s.screen())
+		}
+	}
+}
+
 // The model's text is on the screen before its answer is complete, and once.
 func TestTextComesLive(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ type session struct {
 	door   *airlock.Door
 
 	parkAtOnce bool
-	notice     func(airlock.Notice) // what a foreign run makes of it; called while it settles
+	notice     func(airlock.Notice) // keeps the run's state true; called while it settles
 }
 
 // open prepares everything and leaves nothing open where it returns an error.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
@@ -23,8 +24,9 @@ type driver struct {
 	calls  map[caisson.CallID]caisson.CallRecord
 	cuts   int // how often in a row an answer was cut in this life
 
-	mu  sync.Mutex // of run and of telling
-	run caisson.Run
+	mu    sync.Mutex // of run, of telling, and of timer
+	run   caisson.Run
+	timer *time.Timer // ends the work when the run's time is over; nil while it does not run
 }
 
 // over ends the loop of a driver. It is no error of the run.

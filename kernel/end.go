@@ -190,10 +190,7 @@ func waitingText(reviews []caisson.ReviewID) string {
 func (d *driver) watch(ctx context.Context) (end func()) {
 	watching, stop := context.WithCancel(d.record)
 	unhook := context.AfterFunc(ctx, func() { d.stop(pauseOf(context.Cause(ctx))) })
-	var timer *time.Timer
-	if left, bounded := d.timeLeft(); bounded {
-		timer = time.AfterFunc(left, func() { d.stop(d.timeOver()) })
-	}
+	d.clock(true)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -201,9 +198,7 @@ func (d *driver) watch(ctx context.Context) (end func()) {
 	}()
 	return func() {
 		unhook()
-		if timer != nil {
-			timer.Stop()
-		}
+		d.clock(false)
 		stop()
 		<-done
 	}
@@ -257,7 +252,7 @@ func (d *driver) refresh() {
 func (d *driver) noticeCancel(run caisson.Run) {
 	d.mu.Lock()
 	d.run.CancelAsked, d.run.CancelBy = run.CancelAsked, run.CancelBy
-	if d.run.State == caisson.RunRunning {
+	if d.run.State == caisson.RunRunning || d.run.State == caisson.RunWaiting {
 		// Where this fails the owner meets the same fault when it moves the run.
 		_ = d.moveLocked(caisson.RunMove{To: caisson.RunCancelling, Cause: run.CancelAsked})
 	}

@@ -33,6 +33,7 @@ type stage struct {
 	mu     sync.Mutex
 	events []kernel.Event
 	locked *airlock.Airlock
+	kernel *kernel.Kernel
 }
 
 func openLedger(ctx context.Context, dir string) (caisson.Ledger, error) {
@@ -127,13 +128,19 @@ func (s *stage) life(ctx context.Context) (caisson.Run, error) {
 	}
 	drive := caisson.Drive{Run: s.id, Fence: lease.Fence}
 	if s.locked == nil {
+		s.lock.Observe = func(n airlock.Notice) {
+			if s.kernel != nil {
+				s.kernel.Notice(n)
+			}
+		}
 		s.locked = airlock.New(s.lock)
 	}
 	opts := s.opts
 	if opts.Door == nil {
 		opts.Door = s.locked.Enter(drive, func() caisson.Subject { return caisson.Subject{Run: s.id} }, "", "")
 	}
-	return kernel.New(opts).Run(ctx, drive)
+	s.kernel = kernel.New(opts)
+	return s.kernel.Run(ctx, drive)
 }
 
 func (s *stage) run(t *testing.T) caisson.Run {

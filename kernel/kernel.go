@@ -10,6 +10,7 @@ package kernel
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -86,7 +87,11 @@ type Event struct {
 
 // Kernel drives runs. Safe for concurrent use by different runs, if what its
 // options hold is.
-type Kernel struct{ o Options }
+type Kernel struct {
+	o    Options
+	mu   sync.Mutex
+	live map[caisson.RunID]*driver
+}
 
 // New returns a kernel.
 func New(o Options) *Kernel {
@@ -99,7 +104,7 @@ func New(o Options) *Kernel {
 	if o.Attempts <= 0 {
 		o.Attempts = 3
 	}
-	return &Kernel{o}
+	return &Kernel{o: o, live: map[caisson.RunID]*driver{}}
 }
 
 // Check tells whether the model can be used under the budget:
@@ -148,8 +153,10 @@ func (k *Kernel) Run(ctx context.Context, drive caisson.Drive) (caisson.Run, err
 	if ctx.Err() != nil {
 		stop(pauseOf(context.Cause(ctx)))
 	}
+	leave := k.enlist(d)
 	end := d.watch(ctx)
 	err = d.loop()
+	leave()
 	end() // from here on d.run is ours alone
 	return d.run, err
 }

@@ -274,3 +274,38 @@ func TestLeaseLost(t *testing.T) {
 		t.Errorf("asked %d times", len(s.asked(t)))
 	}
 }
+
+// While only a person is waited for, the run says so and its clock stands still.
+func TestWaitingLiveDoesNotCount(t *testing.T) {
+	s := newStage(t, `
+turns:
+  - calls: [{tool: write, input: {word: review}}]
+  - text: ok
+`, caisson.Budget{Wall: time.Hour})
+	s.lock.ParkAfter = time.Hour
+	ended := make(chan caisson.Run, 1)
+	go func() {
+		run, err := s.life(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- run
+	}()
+	for seen := int64(0); ; {
+		run, err := s.ledger.Run(t.Context(), s.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run.State == caisson.RunWaiting {
+			if !run.ActiveSince.IsZero() {
+				t.Error("its clock runs while it waits")
+			}
+			break
+		}
+		if seen, err = s.ledger.Wait(t.Context(), s.id, max(seen, run.Events)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.decide(t, caisson.Decision{Kind: caisson.Approve})
+	wantEnd(t, <-ended, caisson.RunSucceeded, caisson.StopEndTurn)
+}

@@ -37,7 +37,8 @@ fuzz: ## fuzz every fuzz target for FUZZ (default 30s) each
 	@scripts/fuzz $(or $(FUZZ),30s)
 
 bench: build ## print one JSON line a metric; BENCH="name …" chooses
-	@$(GO) run ./bench $(BENCH)
+	@$(GO) build -o $(BIN)/bench ./bench
+	@$(BIN)/bench -bin $(BIN) $(BENCH)
 
 lint: ## lint
 	@$(TOOL) golangci-lint run ./...

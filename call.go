@@ -56,10 +56,10 @@ type ToolSpec struct {
 // Facets are what policy may look at in an input beside the input itself. The
 // tool computes them from the prepared input; they are never taken from a model.
 type Facets struct {
-	Lines []string   // shell command lines that the call would run
-	Argv  [][]string // programs that the call would run without a shell
-	Paths []PathUse  // files it names, as the input says, cleaned against the workspace
-	Dir   string     // absolute directory that Lines and Argv start in; empty: the workspace
+	Lines []string   `json:"lines,omitempty"` // shell command lines that the call would run
+	Argv  [][]string `json:"argv,omitempty"`  // programs that the call would run without a shell
+	Paths []PathUse  `json:"paths,omitempty"` // files it names, as the input says, cleaned against the workspace
+	Dir   string     `json:"dir,omitempty"`   // absolute directory that Lines and Argv start in; empty: the workspace
 }
 
 // PathUse is a path that a call would use.

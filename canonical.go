@@ -31,123 +31,200 @@ func Canonical(raw []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var out bytes.Buffer
-	if err := canonicalValue(dec, &out, 0); err != nil {
-		return nil, err
+	if !json.Valid(raw) {
+		var v json.RawMessage
+		return nil, json.Unmarshal(raw, &v) // says where and why
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("text after the JSON value")
-	}
-	return out.Bytes(), nil
+	return canonical(raw)
 }
 
 // CanonicalOf marshals v and returns its canonical form.
 func CanonicalOf(v any) ([]byte, error) {
-	raw, err := json.Marshal(v)
-	if err != nil {
+	var raw bytes.Buffer
+	enc := json.NewEncoder(&raw)
+	enc.SetEscapeHTML(false) // canonical text has none of these escapes
+	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	return Canonical(raw)
+	if !utf8.Valid(raw.Bytes()) { // raw messages and marshalers can give such
+		return Canonical(raw.Bytes())
+	}
+	return canonical(raw.Bytes())
 }
 
 // maxDepth bounds nesting, as a hostile text could otherwise exhaust the stack.
 const maxDepth = 512
 
-func canonicalValue(dec *json.Decoder, out *bytes.Buffer, depth int) error {
+// canonicalizer rewrites a text that is known to be valid JSON and UTF-8. What
+// is canonical already, it copies.
+type canonicalizer struct {
+	in      []byte // what is left
+	out     []byte
+	members []member // of the objects that are open
+}
+
+// member is a member of an object; the text is at from in out.
+type member struct {
+	key      []byte
+	from, to int
+}
+
+func canonical(valid []byte) ([]byte, error) {
+	c := &canonicalizer{in: valid, out: make([]byte, 0, len(valid))}
+	if err := c.value(0); err != nil {
+		return nil, err
+	}
+	return c.out, nil
+}
+
+// next skips white space and returns the byte after it.
+func (c *canonicalizer) next() byte {
+	n := 0
+	for c.in[n] == ' ' || c.in[n] == '\n' || c.in[n] == '\t' || c.in[n] == '\r' {
+		n++
+	}
+	c.in = c.in[n:]
+	return c.in[0]
+}
+
+func (c *canonicalizer) value(depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("JSON nested deeper than %d", maxDepth)
 	}
-	tok, err := dec.Token()
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			return io.ErrUnexpectedEOF
-		}
+	switch c.next() {
+	case '{':
+		return c.object(depth)
+	case '[':
+		return c.array(depth)
+	case '"':
+		_, err := c.text()
 		return err
+	case 't', 'n':
+		c.out, c.in = append(c.out, c.in[:4]...), c.in[4:]
+		return nil
+	case 'f':
+		c.out, c.in = append(c.out, c.in[:5]...), c.in[5:]
+		return nil
+	default:
+		return c.number()
 	}
-	switch t := tok.(type) {
-	case json.Delim:
-		if t == '{' {
-			return canonicalObject(dec, out, depth)
+}
+
+func (c *canonicalizer) array(depth int) error {
+	c.in = c.in[1:]
+	c.out = append(c.out, '[')
+	for c.next() != ']' {
+		if c.in[0] == ',' {
+			c.out, c.in = append(c.out, ','), c.in[1:]
 		}
-		return canonicalArray(dec, out, depth)
-	case json.Number:
-		s, err := canonicalNumber(string(t))
-		if err != nil {
+		if err := c.value(depth + 1); err != nil {
 			return err
 		}
-		out.WriteString(s)
-	case string:
-		writeString(out, t)
-	case bool:
-		out.WriteString(strconv.FormatBool(t))
-	case nil:
-		out.WriteString("null")
 	}
+	c.out, c.in = append(c.out, ']'), c.in[1:]
 	return nil
 }
 
-func canonicalArray(dec *json.Decoder, out *bytes.Buffer, depth int) error {
-	out.WriteByte('[')
-	for n := 0; dec.More(); n++ {
-		if n > 0 {
-			out.WriteByte(',')
+func (c *canonicalizer) object(depth int) error {
+	c.in = c.in[1:]
+	c.out = append(c.out, '{')
+	begin, first, sorted := len(c.out), len(c.members), true
+	for c.next() != '}' {
+		if c.in[0] == ',' {
+			c.out, c.in = append(c.out, ','), c.in[1:]
+			c.next()
 		}
-		if err := canonicalValue(dec, out, depth+1); err != nil {
+		m := member{from: len(c.out)}
+		var err error
+		if m.key, err = c.text(); err != nil {
+			return err
+		}
+		c.next()
+		c.out, c.in = append(c.out, ':'), c.in[1:]
+		if err := c.value(depth + 1); err != nil {
+			return err
+		}
+		m.to = len(c.out)
+		sorted = sorted && (len(c.members) == first || compareKeys(c.members[len(c.members)-1].key, m.key) < 0)
+		c.members = append(c.members, m)
+	}
+	if !sorted {
+		if err := c.sort(begin, c.members[first:]); err != nil {
 			return err
 		}
 	}
-	out.WriteByte(']')
-	_, err := dec.Token()
-	return err
+	c.members = c.members[:first]
+	c.out, c.in = append(c.out, '}'), c.in[1:]
+	return nil
 }
 
-func canonicalObject(dec *json.Decoder, out *bytes.Buffer, depth int) error {
-	type member struct {
-		key   string
-		order []uint16
-		value []byte
-	}
-	var members []member
-	for dec.More() {
-		tok, err := dec.Token()
-		if err != nil {
-			return err
-		}
-		key, ok := tok.(string)
-		if !ok {
-			return errors.New("object key is not a string")
-		}
-		var value bytes.Buffer
-		if err := canonicalValue(dec, &value, depth+1); err != nil {
-			return err
-		}
-		members = append(members, member{key, utf16.Encode([]rune(key)), value.Bytes()})
-	}
-	if _, err := dec.Token(); err != nil {
-		return err
-	}
-	slices.SortFunc(members, func(a, b member) int { return slices.Compare(a.order, b.order) })
-	out.WriteByte('{')
+// sort puts the members, which stand in out from begin, in order.
+func (c *canonicalizer) sort(begin int, members []member) error {
+	slices.SortFunc(members, func(a, b member) int { return compareKeys(a.key, b.key) })
+	text := bytes.Clone(c.out[begin:])
+	c.out = c.out[:begin]
 	for i, m := range members {
 		if i > 0 {
-			if members[i-1].key == m.key {
+			if bytes.Equal(members[i-1].key, m.key) {
 				return fmt.Errorf("duplicate key %q", m.key)
 			}
-			out.WriteByte(',')
+			c.out = append(c.out, ',')
 		}
-		writeString(out, m.key)
-		out.WriteByte(':')
-		out.Write(m.value)
+		c.out = append(c.out, text[m.from-begin:m.to-begin]...)
 	}
-	out.WriteByte('}')
 	return nil
+}
+
+// compareKeys orders keys by their UTF-16 code units (RFC 8785, 3.2.3). It is
+// the order of their bytes unless one has characters beyond U+FFFF.
+func compareKeys(a, b []byte) int {
+	for _, key := range [][]byte{a, b} {
+		for _, c := range key {
+			if c >= 0xf0 {
+				return slices.Compare(utf16.Encode([]rune(string(a))), utf16.Encode([]rune(string(b))))
+			}
+		}
+	}
+	return bytes.Compare(a, b)
+}
+
+// text writes a string and returns what it says.
+func (c *canonicalizer) text() ([]byte, error) {
+	end := 1 + bytes.IndexByte(c.in[1:], '"')
+	literal := c.in[:end+1]
+	if bytes.IndexByte(literal, '\\') < 0 {
+		c.out, c.in = append(c.out, literal...), c.in[end+1:]
+		return literal[1:end], nil
+	}
+	for end = 1; c.in[end] != '"'; end++ {
+		if c.in[end] == '\\' {
+			end++
+		}
+	}
+	var s string
+	if err := json.Unmarshal(c.in[:end+1], &s); err != nil {
+		return nil, err
+	}
+	c.out, c.in = appendString(c.out, s), c.in[end+1:]
+	return []byte(s), nil
+}
+
+func (c *canonicalizer) number() error {
+	end := 0
+	for end < len(c.in) && strings.IndexByte("+-.0123456789Ee", c.in[end]) >= 0 {
+		end++
+	}
+	s, err := canonicalNumber(string(c.in[:end]))
+	c.out, c.in = append(c.out, s...), c.in[end:]
+	return err
 }
 
 // canonicalNumber writes a number as ECMAScript does (RFC 8785, 3.2.2.3), but
 // an integer that float64 cannot hold exactly as a string of its digits.
 func canonicalNumber(s string) (string, error) {
+	if n, err := strconv.ParseInt(s, 10, 54); err == nil && n != -1<<53 {
+		return strconv.FormatInt(n, 10), nil
+	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsInf(f, 0) {
 		return "", fmt.Errorf("number %.40s is out of range", s)
@@ -171,39 +248,35 @@ func canonicalNumber(s string) (string, error) {
 	return mantissa + "e" + sign + digits, nil
 }
 
-func writeString(out *bytes.Buffer, s string) {
+func appendString(out []byte, s string) []byte {
 	const hexDigits = "0123456789abcdef"
-	out.WriteByte('"')
+	out = append(out, '"')
 	plain := 0 // start of what needs no escape and is not yet written
 	for i := range len(s) {
 		c := s[i]
 		if c >= 0x20 && c != '"' && c != '\\' {
 			continue
 		}
-		out.WriteString(s[plain:i])
+		out = append(out, s[plain:i]...)
 		plain = i + 1
-		out.WriteByte('\\')
 		switch c {
 		case '"', '\\':
-			out.WriteByte(c)
+			out = append(out, '\\', c)
 		case '\b':
-			out.WriteByte('b')
+			out = append(out, `\b`...)
 		case '\f':
-			out.WriteByte('f')
+			out = append(out, `\f`...)
 		case '\n':
-			out.WriteByte('n')
+			out = append(out, `\n`...)
 		case '\r':
-			out.WriteByte('r')
+			out = append(out, `\r`...)
 		case '\t':
-			out.WriteByte('t')
+			out = append(out, `\t`...)
 		default:
-			out.WriteString("u00")
-			out.WriteByte(hexDigits[c>>4])
-			out.WriteByte(hexDigits[c&15])
+			out = append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 		}
 	}
-	out.WriteString(s[plain:])
-	out.WriteByte('"')
+	return append(append(out, s[plain:]...), '"')
 }
 
 // encodeInvalid replaces each string literal that is not valid UTF-8 by an

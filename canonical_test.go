@@ -13,6 +13,9 @@ func TestCanonical(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"order and space", `{ "b" : 1, "a" : [ true , null ] }`, `{"a":[true,null],"b":1}`},
 		{"order by UTF-16", `{"\ud83d\ude00":1,"\ufb33":2}`, "{\"\U0001F600\":1,\"\ufb33\":2}"},
+		{"order of nested members", `{"b":{"z":[{"n":2,"m":1}],"y":3},"a":4}`, `{"a":4,"b":{"y":3,"z":[{"m":1,"n":2}]}}`},
+		{"order by what escapes say", `{"b":1,"\u0061":2}`, `{"a":2,"b":1}`},
+		{"quotes and backslashes", `["\"","\\","\\\"","\\\\"]`, `["\"","\\","\\\"","\\\\"]`},
 		{"numbers", `[1.0,1e2,0.000001,1e-7,1e21,-0,333333333.33333329]`, `[1,100,0.000001,1e-7,1e+21,0,333333333.3333333]`},
 		{"integer of 2^53", `9007199254740992`, `"9007199254740992"`},
 		{"integer under 2^53", `9007199254740991`, `9007199254740991`},
@@ -35,13 +38,34 @@ func TestCanonical(t *testing.T) {
 func TestCanonicalRefuses(t *testing.T) {
 	deep := bytes.Repeat([]byte("["), 10_000)
 	for name, in := range map[string][]byte{
-		"duplicate key": []byte(`{"a":1,"a":2}`), "two values": []byte(`1 2`), "cut": []byte(`{"a":`),
+		"duplicate key": []byte(`{"a":1,"a":2}`), "duplicate key behind an escape": []byte(`{"a":1,"b":2,"\u0061":3}`), "two values": []byte(`1 2`), "cut": []byte(`{"a":`),
 		"empty": nil, "too large": []byte(`1e999`), "deep": deep, "not JSON": []byte(`{a:1}`), "cut and not UTF-8": []byte("\"\xff"),
 	} {
 		if got, err := caisson.Canonical(in); err == nil {
 			t.Errorf("%s: got %s, want an error", name, got)
 		}
 	}
+}
+
+// TestCanonicalOfIsCanonical compares the two ways to a canonical form, of which
+// one trusts what was marshalled.
+func TestCanonicalOfIsCanonical(t *testing.T) {
+	value := rapid.Deferred(func() *rapid.Generator[any] { return anyJSON(3) })
+	rapid.Check(t, func(t *rapid.T) {
+		v := value.Draw(t, "value")
+		raw, err := json.MarshalIndent(v, "", "\t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := caisson.Canonical(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := caisson.CanonicalOf(v)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("got %s (%v), want %s", got, err, want)
+		}
+	})
 }
 
 func TestCanonicalIsStable(t *testing.T) {

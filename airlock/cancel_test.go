@@ -97,7 +97,7 @@ func TestPause(t *testing.T) {
 // A batch whose context has ended before it begins gives every call its outcome all the same.
 func TestCancelledBefore(t *testing.T) {
 	w := newWorld(t)
-	s := w.settle(w.request(1, "gated", "a"))
+	w.settle(w.request(1, "gated", "a"))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(&caisson.CauseError{Cause: caisson.CauseUser})
 	s, err := w.door().Settle(ctx, []airlock.Request{w.request(1, "gated", "a"), w.request(2, "write", "b"), w.request(3, "missing", "b")})

@@ -7,7 +7,7 @@ import (
 	"github.com/caisson-run/caisson"
 )
 
-// PauseError, as the cause of a context, stops a batch without ending it: open
+// PauseError is the cause of a context that stops a batch without ending it: open
 // reviews stay open, and calls that have not begun stay so.
 type PauseError struct {
 	Cause caisson.Cause // of the results of the calls that are stopped
@@ -16,8 +16,11 @@ type PauseError struct {
 
 // Error implements error.
 func (e *PauseError) Error() string {
-	return (&caisson.CauseError{Cause: e.Cause, Text: e.Text}).Error()
+	return e.Unwrap().Error()
 }
+
+// Unwrap makes the cause one that a doer reads from its context as any other.
+func (e *PauseError) Unwrap() error { return &caisson.CauseError{Cause: e.Cause, Text: e.Text} }
 
 // causeOf reads a context's cause. One that was not named is unknown, never guessed.
 func causeOf(err error) caisson.Cause {

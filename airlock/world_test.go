@@ -59,7 +59,6 @@ type doer struct {
 	effects string
 	open    func(ctx context.Context, call caisson.Call) (caisson.Result, error)
 	hold    func(ctx context.Context) error
-	known   bool // it can reconcile
 }
 
 const anySchema = `{"type":"object","properties":{"text":{"type":"string"},"count":{"type":"integer","default":1}},"required":["text"],"additionalProperties":false}`

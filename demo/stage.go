@@ -26,8 +26,8 @@ type stage struct {
 	failed                    int
 }
 
-func say(format string, args ...any) {
-	fmt.Printf("\n== "+format+"\n", args...) //nolint:forbidigo // this is a program for people
+func say(text string) {
+	fmt.Printf("\n== %s\n", text) //nolint:forbidigo // this is a program for people
 }
 
 // command returns a caisson command line, in the demo's own settings.

@@ -115,6 +115,7 @@ func (l layer) judge(m *matter) *finding {
 		switch r.matches(m) {
 		case yes:
 			return stricter(r.finding(l.name), perhaps)
+		case no:
 		case unsure:
 			if perhaps == nil && mayLeave(m.call, m.subject) {
 				perhaps = &finding{

@@ -64,8 +64,9 @@ type box struct {
 	cmd *exec.Cmd
 }
 
-// guestPair starts a guest and returns the host's end of its stream.
-func guestPair(tb testing.TB, program string) (net.Conn, *exec.Cmd) {
+// guestPair starts a guest, after prepare has had its end of the stream, and
+// returns the host's.
+func guestPair(tb testing.TB, program string, prepare ...func(stream int)) (net.Conn, *exec.Cmd) {
 	tb.Helper()
 	if program == "" && raceEnabled {
 		program = builtGuest(tb)
@@ -73,6 +74,9 @@ func guestPair(tb testing.TB, program string) (net.Conn, *exec.Cmd) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		tb.Fatal(err)
+	}
+	for _, f := range prepare {
+		f(fds[1])
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "host"), os.NewFile(uintptr(fds[1]), "guest")
 	conn, err := net.FileConn(ours)
@@ -104,8 +108,14 @@ func open(tb testing.TB, change ...func(*guest.Options)) *box {
 
 func openProgram(tb testing.TB, program string, change ...func(*guest.Options)) *box {
 	tb.Helper()
-	dir := tb.TempDir()
 	conn, cmd := guestPair(tb, program)
+	return greet(tb, conn, cmd, change...)
+}
+
+// greet greets a guest.
+func greet(tb testing.TB, conn net.Conn, cmd *exec.Cmd, change ...func(*guest.Options)) *box {
+	tb.Helper()
+	dir := tb.TempDir()
 	root, err := process.Of(cmd.Process.Pid)
 	if err != nil {
 		tb.Fatal(err)

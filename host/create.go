@@ -31,6 +31,9 @@ type RunRequest struct {
 // NewRun checks everything that can be checked, makes the workspace, and
 // records the run. Nothing is left where it returns an error.
 func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error) {
+	if err := want.check(); err != nil {
+		return caisson.Run{}, err
+	}
 	var repo repoFiles
 	var err error
 	if !want.NoWorkspace {
@@ -52,22 +55,19 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	}
 	id := caisson.NewRunID()
 	spec.Root = id
-	if !want.NoWorkspace {
-		var run caisson.Run
-		_, err := h.workspaces.Create(ctx, workspace.CreateSpec{
-			Dir: h.dir, Name: string(id), Branch: want.Branch, Base: want.Base, Run: id, By: Person(),
-			Made: func(ctx context.Context, ws caisson.Workspace) error {
-				spec.Workspace = ws.ID
-				run, err = h.Ledger.CreateRun(ctx, id, spec)
-				return err
-			},
-		})
-		if caisson.CodeOf(err) == caisson.CodeNoRepository {
-			return caisson.Run{}, caisson.AsError(err).WithHint("Run it in a git repository, or with `--no-workspace`.")
-		}
-		return run, err
+	if want.NoWorkspace {
+		return h.Ledger.CreateRun(ctx, id, spec)
 	}
-	return h.Ledger.CreateRun(ctx, id, spec)
+	var created caisson.Run
+	_, err = h.workspaces.Create(ctx, workspace.CreateSpec{
+		Dir: h.dir, Name: string(id), Branch: want.Branch, Base: want.Base, Run: id, By: Person(),
+		Made: func(ctx context.Context, ws caisson.Workspace) (err error) {
+			spec.Workspace = ws.ID
+			created, err = h.Ledger.CreateRun(ctx, id, spec)
+			return err
+		},
+	})
+	return created, err
 }
 
 // spec fills in what the person left to the config.
@@ -111,6 +111,9 @@ func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want Run
 	}
 	if want.Isolation != "" {
 		return caisson.Errorf(caisson.CodeUsage, "--isolation takes only %q", EngineNone)
+	}
+	if _, err := h.guest(); err != nil {
+		return err
 	}
 	engine, _, err := sandbox.Choose(ctx, h.engines, orElse(want.Engine, c.Engine), spec.Require)
 	if err != nil {

@@ -21,7 +21,7 @@ func (h *Host) Detach(ctx context.Context, id caisson.RunID) error {
 	if err != nil {
 		return caisson.Errorf(caisson.CodeInternal, "find own program: %w", err)
 	}
-	started, err := process.Detach(process.Command{Path: self, Args: []string{"runs", "resume", string(id)}, Env: os.Environ(), Dir: h.dir})
+	started, err := process.Detach(process.Command{Path: self, Args: []string{"runs", "resume", "--park", string(id)}, Env: os.Environ(), Dir: h.dir})
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,13 @@ func (h *Host) Detach(ctx context.Context, id caisson.RunID) error {
 			return caisson.Errorf(caisson.CodeInternal, "the process that should drive run %s ended at once", id).
 				WithHint("See why: `caisson runs resume %s`.", id)
 		}
-		if seen, err = h.Ledger.Wait(ctx, id, max(seen, r.Events)); err != nil {
+		waiting, done := context.WithTimeout(ctx, time.Second) // one that dies writes nothing
+		n, err := h.Ledger.Wait(waiting, id, max(seen, r.Events))
+		done()
+		switch {
+		case err == nil:
+			seen = n
+		case ctx.Err() != nil || waiting.Err() == nil:
 			return fmt.Errorf("wait for the driver of run %s: %w", id, err)
 		}
 	}
@@ -49,21 +55,13 @@ func (h *Host) Detach(ctx context.Context, id caisson.RunID) error {
 // drives it, it is taken up to be ended here.
 func (h *Host) Cancel(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
 	r, err := h.Ledger.AskCancel(ctx, id, caisson.CauseUser, Person())
-	if err != nil || r.State.Terminal() {
-		return r, err
-	}
-	driven, err := h.Drive(ctx, id, DriveOptions{})
-	if caisson.CodeOf(err) != caisson.CodeLeaseHeld {
-		return driven, err
-	}
-	for seen := int64(0); ; {
-		if r, err = h.Ledger.Run(ctx, id); err != nil || r.State.Terminal() {
-			return r, err
-		}
-		if seen, err = h.Ledger.Wait(ctx, id, max(seen, r.Events)); err != nil {
-			return r, err
+	for err == nil && !r.State.Terminal() {
+		r, err = h.Drive(ctx, id, DriveOptions{})
+		if caisson.CodeOf(err) == caisson.CodeLeaseHeld {
+			r, err = h.Await(ctx, id)
 		}
 	}
+	return r, err
 }
 
 // minSecret is the length below which a value is too common to be taken out

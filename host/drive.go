@@ -7,6 +7,8 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/agent"
+	"github.com/caisson-run/caisson/kernel"
+	"github.com/caisson-run/caisson/process"
 )
 
 // DriveOptions say how a run is driven.
@@ -16,10 +18,17 @@ type DriveOptions struct {
 	TakeOver bool
 	// Pause receives the cause of a pause: the turn is stopped and the run parked.
 	Pause <-chan caisson.Cause
+	// ParkAtOnce parks the run as soon as only reviews are left: nobody is there
+	// to answer them soon.
+	ParkAtOnce bool
 	// Agent has the streams of a foreign agent, and PTY makes them a terminal;
-	// nil gives it none.
+	// nil gives it none. A call that is on record keeps what it began with: see
+	// [Host.AgentPTY].
 	Agent *agent.Options
 	PTY   bool
+	// Observe is told what the built-in agent does, for display. See
+	// kernel.Options.
+	Observe func(kernel.Event)
 }
 
 // closing bounds the clean-up after a run: by then its context is often dead.
@@ -56,10 +65,54 @@ func (h *Host) drive(ctx context.Context, drive caisson.Drive, r caisson.Run, op
 	if err := h.sweep(ctx, r.ID); err != nil {
 		return err
 	}
-	s := &session{host: h, drive: drive, run: r}
-	if err := s.open(ctx); err != nil {
-		return errors.Join(err, s.fail(ctx, err))
+	if r.CancelAsked == "" {
+		s := &session{host: h, drive: drive, run: r, parkAtOnce: opts.ParkAtOnce}
+		err := s.open(ctx)
+		if err == nil {
+			err = errors.Join(s.work(ctx, opts), s.close(ctx))
+		}
+		switch {
+		case caisson.CodeOf(err) == caisson.CodeLeaseLost:
+			return err
+		case err != nil:
+			return errors.Join(err, s.fail(ctx, err))
+		}
 	}
-	err := s.work(ctx, opts)
-	return errors.Join(err, s.close(ctx))
+	// A cancel may have come when the run was no longer at work, or before.
+	ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+	defer cancel()
+	_, err := kernel.New(kernel.Options{Ledger: h.Ledger, Redact: redact()}).Cancel(ended, drive)
+	return err
+}
+
+// Await returns the run when it has ended, or when nobody drives it any more.
+func (h *Host) Await(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
+	for seen := int64(0); ; {
+		r, err := h.Ledger.Run(ctx, id)
+		if err != nil || r.State.Terminal() {
+			return r, err
+		}
+		if driven, err := h.driven(ctx, r); err != nil || !driven {
+			return r, err
+		}
+		// A driver that dies writes nothing: it is looked for each second.
+		waiting, done := context.WithTimeout(ctx, time.Second)
+		n, err := h.Ledger.Wait(waiting, id, max(seen, r.Events))
+		done()
+		switch {
+		case err == nil:
+			seen = n
+		case ctx.Err() != nil || waiting.Err() == nil:
+			return r, err
+		}
+	}
+}
+
+// driven tells whether a process drives the run, as far as can be told here.
+func (h *Host) driven(ctx context.Context, r caisson.Run) (bool, error) {
+	if r.Lease.Instance == "" {
+		return false, nil
+	}
+	holder, err := h.Ledger.Instance(ctx, r.Lease.Instance)
+	return process.InstanceLiveness(holder) != caisson.Dead, err
 }

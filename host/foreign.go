@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -18,30 +17,69 @@ func (s *session) foreign(ctx context.Context, opts DriveOptions) error {
 	if err := s.running(ctx); err != nil {
 		return err
 	}
-	work, stop := s.bounded(ctx)
-	defer stop()
-	input, err := json.Marshal(agent.CommandInput{Argv: s.run.Spec.Argv, PTY: opts.PTY})
+	last, fresh, err := s.host.agentCall(ctx, s.run.ID)
 	if err != nil {
 		return err
+	}
+	request := airlock.Request{ID: last.Call.ID, Turn: 1, Name: agent.CommandName, Input: string(last.Call.Input)}
+	if fresh {
+		input, err := json.Marshal(agent.CommandInput{Argv: s.run.Spec.Argv, PTY: opts.PTY})
+		if err != nil {
+			return err
+		}
+		request.Input = string(input)
 	}
 	command := agent.Options{}
 	if opts.Agent != nil {
 		command = *opts.Agent
 	}
 	command.Sandbox, command.SpillDir = s.box, s.spillDir()
-	settled, err := s.door.Settle(work, []airlock.Request{{
-		ID: caisson.NewCallID(s.run.ID, 1, 1), Turn: 1, Name: agent.CommandName, Input: string(input), Tool: agent.NewCommand(command),
-	}})
+	request.Tool = agent.NewCommand(command)
+	life := s.live(ctx)
+	s.notice = life.notice
+	settled, err := s.door.Settle(life.ctx, []airlock.Request{request})
+	why := life.end()
 	record := context.WithoutCancel(ctx)
-	if err != nil && context.Cause(work) == nil {
-		return errors.Join(err, s.move(record, caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: err.Error()}))
+	if err != nil && why == nil {
+		return err
 	}
 	ending, end := lingering(ctx)
 	defer end()
 	if err := s.turnEnd(ending, caisson.Turn{N: 1}, settled); err != nil {
 		return err
 	}
-	return s.endForeign(record, context.Cause(work), settled)
+	return s.endForeign(record, why, settled)
+}
+
+// agentCall returns the latest call of a foreign run, or, with fresh, one of
+// the next id. A command that was stopped with a pause is begun anew, as
+// another call, when a person takes the run up again; nothing else is.
+func (h *Host) agentCall(ctx context.Context, run caisson.RunID) (last caisson.CallRecord, fresh bool, err error) {
+	for n := 1; ; n++ {
+		id := caisson.NewCallID(run, 1, n)
+		rec, err := h.Ledger.Call(ctx, id)
+		switch code := caisson.CodeOf(err); {
+		case code == caisson.CodeCallUnknown || code == caisson.CodeNotFound:
+			return caisson.CallRecord{Call: caisson.Call{ID: id}}, true, nil
+		case err != nil:
+			return rec, false, err
+		case rec.State.Outcome() != caisson.OutcomeCancelled || rec.Result == nil ||
+			rec.Result.Cause != caisson.CauseUser && rec.Result.Cause != caisson.CauseShutdown:
+			return rec, false, nil
+		}
+	}
+}
+
+// AgentPTY tells whether a foreign run's command runs on a terminal: as its
+// call on record says, which a person may have approved, else as wanted.
+func (h *Host) AgentPTY(ctx context.Context, run caisson.RunID, want bool) (bool, error) {
+	last, fresh, err := h.agentCall(ctx, run)
+	if err != nil || fresh {
+		return want, err
+	}
+	var in agent.CommandInput
+	err = json.Unmarshal(last.Call.Input, &in)
+	return in.PTY, err
 }
 
 // lingering returns a context that ends a while after ctx has: what is under
@@ -61,84 +99,75 @@ func lingering(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// running moves the run on, unless someone wants it cancelled.
+// running moves the run on.
 func (s *session) running(ctx context.Context) error {
-	if s.run.State == caisson.RunRunning || s.run.State == caisson.RunCancelling {
+	if s.run.State == caisson.RunRunning {
 		return nil
 	}
 	return s.move(ctx, caisson.RunMove{To: caisson.RunRunning})
 }
 
 func (s *session) move(ctx context.Context, move caisson.RunMove) error {
+	if hide := redact(); hide != nil {
+		move.Text = hide(move.Text)
+	}
 	_, err := s.host.Ledger.MoveRun(ctx, s.drive, move)
 	return err
 }
 
-// bounded returns a context that ends when the run's time is over or a cancel
-// is asked for, with that cause.
-func (s *session) bounded(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	free := func() {}
-	if wall := s.run.Spec.Budget.Wall; wall > 0 {
-		over := &caisson.CauseError{Cause: caisson.CauseDeadline, Text: fmt.Sprintf("the run's time of %s is over", wall)}
-		ctx, free = context.WithTimeoutCause(ctx, wall-s.run.Active, over)
-	}
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for seen := int64(0); ctx.Err() == nil; {
-			r, err := s.host.Ledger.Run(ctx, s.run.ID)
-			if err != nil {
-				cancel(err)
-				return
-			}
-			if r.CancelAsked != "" {
-				cancel(&caisson.CauseError{Cause: r.CancelAsked, Text: "cancel was asked"})
-				return
-			}
-			if seen, err = s.host.Ledger.Wait(ctx, s.run.ID, max(seen, r.Events)); err != nil {
-				cancel(err)
-				return
-			}
-		}
-	})
-	return ctx, func() {
-		cancel(nil)
-		free()
-		watching.Wait()
-	}
-}
-
 // endForeign moves the run to where its one call has brought it.
 func (s *session) endForeign(ctx context.Context, why error, settled airlock.Settled) error {
-	if len(settled.Waiting) > 0 {
-		return s.move(ctx, caisson.RunMove{To: caisson.RunWaiting, Stop: caisson.StopWaiting})
+	r, err := s.host.Ledger.Run(ctx, s.run.ID)
+	if err != nil {
+		return err
 	}
+	if r.CancelAsked != "" {
+		return nil // drive ends it
+	}
+	move := foreignMove(why, settled)
+	if r.State == move.To {
+		return nil // it waits, and said so
+	}
+	if !caisson.RunStates().Can(string(r.State), string(move.To)) {
+		if err := s.move(ctx, caisson.RunMove{To: caisson.RunRunning}); err != nil {
+			return err
+		}
+	}
+	return s.move(ctx, move)
+}
+
+func foreignMove(why error, settled airlock.Settled) caisson.RunMove {
 	var cause *caisson.CauseError
+	var pause *airlock.PauseError
 	errors.As(why, &cause)
 	call := caisson.CallRecord{}
 	if len(settled.Records) > 0 {
 		call = settled.Records[0]
 	}
-	r, err := s.host.Ledger.Run(ctx, s.run.ID)
-	if err != nil {
-		return err
-	}
+	stopped := !call.State.Terminal() || call.Result != nil && call.Result.Cause != ""
 	switch {
-	case r.CancelAsked != "":
-		if r.State != caisson.RunCancelling {
-			if err := s.move(ctx, caisson.RunMove{To: caisson.RunCancelling, Cause: r.CancelAsked}); err != nil {
-				return err
-			}
-		}
-		return s.move(ctx, caisson.RunMove{To: caisson.RunCancelled, Stop: caisson.StopCancelled, Cause: r.CancelAsked, Exit: caisson.ExitInterrupted})
 	case settled.Abort:
-		return s.move(ctx, caisson.RunMove{To: caisson.RunStopped, Stop: caisson.StopRejected})
-	case cause != nil && cause.Cause == caisson.CauseDeadline:
-		return s.move(ctx, caisson.RunMove{To: caisson.RunStopped, Stop: caisson.StopDeadline, Cause: cause.Cause, Text: cause.Text, Exit: caisson.ExitDeadline})
-	case why != nil && !call.State.Terminal():
-		return s.move(ctx, caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: why.Error()})
+		return caisson.RunMove{To: caisson.RunStopped, Stop: caisson.StopRejected, Cause: caisson.CauseUser, Text: "a person ended the run when asked about it", Exit: caisson.ExitRefused}
+	case cause != nil && cause.Cause == caisson.CauseDeadline && stopped:
+		return caisson.RunMove{To: caisson.RunStopped, Stop: caisson.StopDeadline, Cause: cause.Cause, Text: cause.Text, Exit: caisson.ExitDeadline}
+	case errors.As(why, &pause) && stopped:
+		return caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Cause: pause.Cause, Text: pause.Text}
+	case len(settled.Waiting) > 0:
+		return caisson.RunMove{To: caisson.RunWaiting, Stop: caisson.StopWaiting}
+	case !call.State.Terminal():
+		return caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: fmt.Sprint(why)}
 	}
-	return s.move(ctx, foreignEnd(call))
+	return foreignEnd(call)
+}
+
+// exitNoProgram is what shells say of a program that is not there.
+const exitNoProgram = 127
+
+func resultError(call caisson.CallRecord) error {
+	if call.Result == nil || call.Result.Error == nil {
+		return nil
+	}
+	return call.Result.Error
 }
 
 // foreignEnd says how a run ended whose only call has its outcome.
@@ -161,6 +190,10 @@ func foreignEnd(call caisson.CallRecord) caisson.RunMove {
 		move.Exit = caisson.ExitRefused
 	case caisson.OutcomeUnknown:
 		move.Exit = caisson.ExitUnknown
+	case caisson.OutcomeNotStarted:
+		if caisson.CodeOf(resultError(call)) == caisson.CodeNotFound {
+			move.Exit = exitNoProgram
+		}
 	default:
 	}
 	return move

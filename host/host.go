@@ -9,6 +9,7 @@ package host
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/user"
 
@@ -73,6 +74,11 @@ func (h *Host) Close() error {
 	var err error
 	if h.instance != nil {
 		err = h.instance.Close()
+	}
+	for _, engine := range h.engines {
+		if closer, ok := engine.(io.Closer); ok {
+			err = errors.Join(err, closer.Close())
+		}
 	}
 	return errors.Join(err, h.Ledger.Close())
 }

@@ -132,7 +132,7 @@ func (h *Host) gather(ctx context.Context, ws caisson.Workspace, want MergeReque
 			return err
 		}
 	}
-	_, err = h.workspaces.Import(ctx, ws, box, workspace.ImportOptions{})
+	_, err = h.workspaces.Import(ctx, ws, box, ofAgent)
 	return err
 }
 

@@ -29,6 +29,9 @@ type session struct {
 	record caisson.SandboxRecord
 	tools  *tool.Registry
 	door   *airlock.Door
+
+	parkAtOnce bool
+	notice     func(airlock.Notice) // what a foreign run makes of it; called while it settles
 }
 
 // open prepares everything and leaves nothing open where it returns an error.
@@ -173,10 +176,19 @@ func (s *session) subject() caisson.Subject {
 
 func (s *session) airlock() *airlock.Airlock {
 	c := s.config
+	park := c.Review.ParkAfter
+	if s.parkAtOnce {
+		park = -1
+	}
 	return airlock.New(airlock.Options{
 		Ledger: s.host.Ledger, Judge: s.policy, Redact: redact(),
-		ReviewExpiry: c.Review.Expire, ApprovalTTL: c.Review.UseFor, ParkAfter: c.Review.ParkAfter,
+		ReviewExpiry: c.Review.Expire, ApprovalTTL: c.Review.UseFor, ParkAfter: park,
 		OnUnknown: s.run.Spec.OnUnknown, Unattended: s.policy.Preset() == gate.Unattended,
+		Observe: func(n airlock.Notice) {
+			if s.notice != nil {
+				s.notice(n)
+			}
+		},
 	})
 }
 
@@ -192,21 +204,26 @@ func (s *session) close(ctx context.Context) error {
 func (s *session) fail(ctx context.Context, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
-	moves := []caisson.RunState{caisson.RunPaused}
-	if s.run.State == caisson.RunPending {
-		moves = []caisson.RunState{caisson.RunRunning, caisson.RunPaused}
+	r, err := s.host.Ledger.Run(ctx, s.run.ID)
+	if err != nil {
+		return err
 	}
-	if s.run.State == caisson.RunPaused || s.run.State == caisson.RunCancelling {
-		return nil
-	}
-	for _, to := range moves {
-		_, err := s.host.Ledger.MoveRun(ctx, s.drive, caisson.RunMove{To: to, Stop: caisson.StopPaused, Text: why.Error()})
-		if err != nil {
+	text := caisson.AsError(why).Error()
+	switch r.State {
+	case caisson.RunPending:
+		if err := s.move(ctx, caisson.RunMove{To: caisson.RunRunning}); err != nil {
 			return err
 		}
+	case caisson.RunRunning, caisson.RunWaiting:
+	default:
+		return s.note(ctx, text)
 	}
-	return nil
+	return s.move(ctx, caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: text})
 }
+
+// ofAgent is how the commits of an agent are taken: it amends and rebases its
+// own branch, and what that leaves behind is pinned.
+var ofAgent = workspace.ImportOptions{AllowRewrite: true}
 
 // importWork brings the agent's commits into the repository. What is held
 // back or diverged is told in the record and is no error of the run.
@@ -214,7 +231,7 @@ func (s *session) importWork(ctx context.Context) error {
 	if s.ws == nil {
 		return nil
 	}
-	imported, err := s.host.workspaces.Import(ctx, *s.ws, s.box, workspace.ImportOptions{})
+	imported, err := s.host.workspaces.Import(ctx, *s.ws, s.box, ofAgent)
 	if ofInside(ctx, err) {
 		return s.note(ctx, err.Error())
 	}
@@ -234,12 +251,15 @@ func (s *session) importWork(ctx context.Context) error {
 func ofInside(ctx context.Context, err error) bool {
 	switch caisson.CodeOf(err) {
 	case caisson.CodeImportHeld, caisson.CodeGitFailed, caisson.CodeDeadline, caisson.CodePathInvalid, caisson.CodeNotFound, caisson.CodeHostFull:
-		return err != nil
+		return true
 	}
 	return err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 func (s *session) note(ctx context.Context, text string) error {
+	if hide := redact(); hide != nil {
+		text = hide(text)
+	}
 	return s.host.Ledger.Append(context.WithoutCancel(ctx), s.drive, caisson.EventNote, map[string]any{"text": text})
 }
 

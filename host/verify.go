@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/ledger"
@@ -30,29 +31,45 @@ func (h *Host) Export(ctx context.Context, ref string, out io.Writer) error {
 	return err
 }
 
-func (h *Host) auditOptions(ctx context.Context, ref, head string) (ledger.Options, error) {
-	opts := ledger.Options{Heads: heads(head)}
-	if ref == "" {
-		return opts, nil
+func (h *Host) auditOptions(ctx context.Context, ref, head string) (opts ledger.Options, err error) {
+	var run caisson.RunID
+	if ref != "" {
+		r, err := h.FindRun(ctx, ref)
+		if err != nil {
+			return opts, err
+		}
+		run = r.ID
+		opts.Runs = []caisson.RunID{run}
 	}
-	r, err := h.FindRun(ctx, ref)
-	opts.Runs = []caisson.RunID{r.ID}
+	opts.Heads, err = heads(run, head)
 	return opts, err
 }
 
-// VerifyExport verifies an exported file, without any ledger.
-func VerifyExport(path, head string) (ledger.Report, error) {
+// VerifyExport verifies an exported file, without any ledger. run is the whole
+// id of the run that head is of, if head does not say it.
+func VerifyExport(path, run, head string) (ledger.Report, error) {
+	wanted, err := heads(caisson.RunID(run), head)
+	if err != nil {
+		return ledger.Report{}, err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return ledger.Report{}, caisson.Errorf(caisson.CodeNotFound, "read the export: %w", err)
 	}
 	defer f.Close()
-	return ledger.VerifyExport(f, ledger.Options{Heads: heads(head)})
+	return ledger.VerifyExport(f, ledger.Options{Heads: wanted})
 }
 
-func heads(head string) []ledger.Head {
-	if head == "" {
-		return nil
+// heads reads a head: HASH of the run named, or RUN=HASH.
+func heads(run caisson.RunID, head string) ([]ledger.Head, error) {
+	switch {
+	case head == "":
+		return nil, nil
+	case strings.Contains(head, "="):
+		h, err := ledger.ParseHead(head)
+		return []ledger.Head{h}, err
+	case run == "":
+		return nil, caisson.Errorf(caisson.CodeUsage, "of which run is the head? Name the run, or say --head RUN=HASH")
 	}
-	return []ledger.Head{{Hash: caisson.Digest(head)}}
+	return []ledger.Head{{Run: run, Hash: caisson.Digest(head)}}, nil
 }

@@ -36,7 +36,7 @@ func (s *session) work(ctx context.Context, opts DriveOptions) error {
 	}
 	k := kernel.New(kernel.Options{
 		Ledger: s.host.Ledger, Model: m, Door: s.door, Tools: tools, System: s.systemText(),
-		Instructions: instructions, TurnEnd: s.turnEnd,
+		Instructions: instructions, TurnEnd: s.turnEnd, Redact: redact(), Observe: opts.Observe,
 	})
 	_, err = k.Run(ctx, s.drive)
 	return err

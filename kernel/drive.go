@@ -151,8 +151,9 @@ func (d *driver) verdict(turn caisson.Turn, calls int) (caisson.RunMove, bool) {
 			return caisson.RunMove{}, false // it is told to go on
 		}
 		return caisson.RunMove{To: caisson.RunFailed, Stop: caisson.StopModelError, Text: "the model's answers are cut at their bound again and again"}, true
+	default:
+		return caisson.RunMove{To: caisson.RunSucceeded, Stop: caisson.StopEndTurn, Text: text}, true
 	}
-	return caisson.RunMove{To: caisson.RunSucceeded, Stop: caisson.StopEndTurn, Text: text}, true
 }
 
 func (d *driver) requests(turn caisson.Turn) []airlock.Request {

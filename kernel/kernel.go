@@ -9,6 +9,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -151,6 +152,27 @@ func (k *Kernel) Run(ctx context.Context, drive caisson.Drive) (caisson.Run, err
 	err = d.loop()
 	end() // from here on d.run is ours alone
 	return d.run, err
+}
+
+// Cancel ends a run whose cancel was asked, and which nothing of is at work any
+// more: its open reviews are withdrawn, its open calls get an outcome. It needs
+// nothing but the ledger, so it works for a run that could not be taken up.
+// Any other run stays as it is.
+func (k *Kernel) Cancel(ctx context.Context, drive caisson.Drive) (caisson.Run, error) {
+	record, done := context.WithCancel(context.WithoutCancel(ctx))
+	defer done()
+	run, err := k.o.Ledger.Run(record, drive.Run)
+	if err != nil || run.State.Terminal() || run.CancelAsked == "" {
+		return run, err
+	}
+	d := &driver{o: k.o, drive: drive, record: record, spec: run.Spec, run: run}
+	if err := d.load(); err != nil {
+		return d.run, err
+	}
+	if err := d.cancelled(); !errors.Is(err, errOver) {
+		return d.run, err
+	}
+	return d.run, nil
 }
 
 // refuse leaves a run whose cost could not be measured as it is, unless it has not begun.

@@ -72,6 +72,7 @@ func (a *assembly) add(p fantasy.StreamPart) (caisson.ModelEvent, error) {
 		return caisson.ModelEvent{}, p.Error
 	case fantasy.StreamPartTypeFinish:
 		return a.done(p)
+	default:
 	}
 	return caisson.ModelEvent{}, nil
 }

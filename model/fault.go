@@ -62,11 +62,11 @@ func (m *remote) fault(ctx context.Context, err error) error {
 
 func (m *remote) hint(out *caisson.Error, said *fantasy.ProviderError) {
 	if said.StatusCode != 0 {
-		out.With(detailStatus, said.StatusCode)
+		_ = out.With(detailStatus, said.StatusCode)
 	}
 	for name, value := range said.ResponseHeaders {
 		if after, ok := retryAfter(name, value); ok {
-			out.With(detailAfter, after.Milliseconds())
+			_ = out.With(detailAfter, after.Milliseconds())
 		}
 	}
 	switch {

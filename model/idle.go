@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -29,7 +30,7 @@ func (i *idle) Stream(ctx context.Context, req caisson.ModelRequest) iter.Seq2[c
 		defer timer.Stop()
 		for event, err := range i.Model.Stream(inner, req) {
 			timer.Stop()
-			if err != nil && ctx.Err() == nil && context.Cause(inner) == error(stalled) {
+			if err != nil && ctx.Err() == nil && errors.Is(context.Cause(inner), stalled) {
 				err = stalled
 			}
 			if !yield(event, err) || err != nil {

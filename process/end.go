@@ -25,6 +25,7 @@ func Signal(id caisson.ProcessIdentity, sig unix.Signal) error {
 		return caisson.Errorf(caisson.CodeNotFound, "process %d has ended", id.PID)
 	case caisson.LivenessUnknown:
 		return caisson.Errorf(caisson.CodeHolderUnknown, "whether process %d of %s lives cannot be told from here", id.PID, id.Host)
+	case caisson.Alive:
 	}
 	p := proctree.Process{PID: id.PID, Start: id.Start}
 	if !p.Signal(sig) {
@@ -144,7 +145,7 @@ func endCgroup(ctx context.Context, id caisson.ProcessIdentity) error {
 		if err != nil || len(pids) == 0 {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0); err != nil { //nolint:forbidigo // a control file of the kernel, which is never made
 			for _, pid := range pids {
 				killMember(dir, pid)
 			}

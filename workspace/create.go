@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -46,11 +47,18 @@ type creation struct {
 // that a box is given in place of the repository's git directory. When it
 // returns an error, nothing was made. Errors: CodeNoRepository,
 // CodeRepositoryUnsupported, CodeBaseUnusable, CodeBranchExists,
-// CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed.
+// CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed, and what
+// spec.Then returns.
 func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Workspace, error) {
 	at, err := w.discover(ctx, spec.Dir)
 	if err != nil {
 		return caisson.Workspace{}, err
+	}
+	for _, path := range []string{at.common, at.gitDir, at.tree, w.opts.StateDir} {
+		if !utf8.ValidString(path) { // a record of it would not be exact
+			return caisson.Workspace{}, caisson.Errorf(caisson.CodeRepositoryUnsupported, "the path %s is not UTF-8", printable(path)).
+				WithHint("Move it to a path that is.")
+		}
 	}
 	repo, err := w.repository(ctx, at.common, true)
 	if err != nil {
@@ -122,7 +130,9 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 	if head == "" {
 		return unusable("the checkout is on no branch (detached HEAD)").WithHint("Check out a branch, or name the base with `--base HEAD`.")
 	}
-	c.ws.BaseRef = head
+	if utf8.ValidString(head) { // else it has to be named to be merged into
+		c.ws.BaseRef = head
+	}
 	if c.at.tree == "" || c.at.ours != "" {
 		return nil // a bare repository, or an agent's tree, which is not walked
 	}
@@ -218,7 +228,7 @@ func (c *creation) makeTree(context.Context) error {
 	c.ws.Path = filepath.Join(parent, c.ws.Name)
 	if err := os.Mkdir(c.ws.Path, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name).WithHint("Choose another with `--name`.")
+			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name)
 		}
 		return failed("make the workspace's directory", err)
 	}

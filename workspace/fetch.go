@@ -143,7 +143,7 @@ type remembered struct {
 
 func (s *remembered) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
-	if err != nil && err != io.EOF { //nolint:errorlint // a clean end is bare
+	if err != nil && err != io.EOF {
 		s.mu.Lock()
 		s.err = err
 		s.mu.Unlock()

@@ -34,13 +34,14 @@ type ImportOptions struct {
 
 // Imported is what an import did.
 type Imported struct {
-	Old, New  string   // of the branch outside
-	Moved     bool     // the branch was moved from Old to New
-	Rewritten bool     // Old is no ancestor of New
-	Diverged  string   // reference that the commits went to, as the branch could not take them
-	Why       string   // of Diverged, in a clause
-	IndexKept string   // why the outer index could not be brought along
-	Pinned    []string // other references made inside, under these names
+	Old       string   `json:"old"` // of the branch outside
+	New       string   `json:"new"`
+	Moved     bool     `json:"moved"`                // the branch was moved from Old to New
+	Rewritten bool     `json:"rewritten,omitempty"`  // Old is no ancestor of New
+	Diverged  string   `json:"diverged,omitempty"`   // reference that the commits went to, as the branch could not take them
+	Why       string   `json:"why,omitempty"`        // of Diverged, in a clause
+	IndexKept string   `json:"index_kept,omitempty"` // why the outer index could not be brought along
+	Pinned    []string `json:"pinned,omitempty"`     // other references made inside, under these names
 }
 
 // Import brings what was committed inside to the repository. The box is only

@@ -30,9 +30,10 @@ type MergeOptions struct {
 
 // Merged is what a merge did.
 type Merged struct {
-	Into     string
-	Old, New string // of Into; equal when there was nothing to merge
-	Checkout string // checkout that was brought along, if Into is checked out
+	Into     string `json:"into"`
+	Old      string `json:"old"` // of Into; equal to New when there was nothing to merge
+	New      string `json:"new"`
+	Checkout string `json:"checkout,omitempty"` // checkout that was brought along, if Into is checked out
 }
 
 // Merge brings what was imported to the workspace's branch into another

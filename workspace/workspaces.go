@@ -168,5 +168,5 @@ func choose(all []caisson.Workspace, ref string) (caisson.Workspace, error) {
 			return caisson.Workspace{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits %d workspaces: %s", ref, len(found), strings.Join(names, ", ")).With("candidates", names)
 		}
 	}
-	return caisson.Workspace{}, caisson.Errorf(caisson.CodeNotFound, "no workspace %q", ref).WithHint("`caisson workspace list` shows them.")
+	return caisson.Workspace{}, caisson.Errorf(caisson.CodeNotFound, "no workspace %q", ref).WithHint("`caisson workspace ls` shows them.")
 }

@@ -8,6 +8,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,8 @@ import (
 )
 
 func main() {
+	// Few threads: what changes a thread's rights must be done in each.
+	runtime.GOMAXPROCS(1)
 	unix.CloseOnExec(wire.StreamFD)
 	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
 	var err error

@@ -250,6 +250,7 @@ func (r *reader) redirect(redirect *syntax.Redirect, from *source) {
 		return
 	case syntax.RdrIn:
 		t.Write = false
+	default:
 	}
 	if redirect.Word == nil {
 		return

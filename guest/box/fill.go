@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -193,7 +194,7 @@ func (r *root) makePrivate() error {
 	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=", r.plan.Tmp, inodes)
 	for _, path := range r.plan.Private {
 		name, mode := inside(path), "0755"
-		if name == "tmp" || name == "dev/shm" {
+		if name == "tmp" || name == "dev/shm" || name == "var/tmp" {
 			mode = "1777"
 		}
 		at, err := r.point(name, true)
@@ -207,6 +208,9 @@ func (r *root) makePrivate() error {
 		if err := r.own(name); err != nil {
 			return err
 		}
+	}
+	if slices.Contains(r.plan.Private, "/var/tmp") {
+		return nil
 	}
 	return os.Symlink("/tmp", "var/tmp")
 }

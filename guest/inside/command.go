@@ -103,8 +103,12 @@ func (c *command) run() {
 	if c.input != nil {
 		go c.feed() // ends with its pipe or input
 	}
-	ended := c.watch()
+	ended, reaped := c.watch()
 	close(c.gone)
+	if !reaped {
+		// It has nothing left to do but to exit, which nobody need wait for.
+		defer c.s.reap(c.holder)
+	}
 	ended.Closed = c.drained(tailBound)
 	if ended.Closed {
 		c.closeOurs()
@@ -121,15 +125,15 @@ func (c *command) run() {
 // with the end of the output.
 const tailBound = 2 * time.Millisecond
 
-// watch returns when the tree has ended.
-func (c *command) watch() wire.Ended {
-	ended := wire.Ended{Code: 128 + int(unix.SIGKILL), Signal: int(unix.SIGKILL)} // if the holder is killed, nobody saw more
+// watch returns when the tree has ended, and whether the holder was reaped too.
+func (c *command) watch() (ended wire.Ended, reaped bool) {
+	ended = wire.Ended{Code: 128 + int(unix.SIGKILL), Signal: int(unix.SIGKILL)} // if the holder is killed, nobody saw more
 	for {
 		var rec record
 		if c.read(&rec) != nil {
 			c.s.reap(c.holder)
 			ended.Left = c.s.endStrays()
-			return ended
+			return ended, true
 		}
 		switch rec.kind {
 		case recordExec:
@@ -138,11 +142,10 @@ func (c *command) watch() wire.Ended {
 			go c.kill() // ends with the tree
 		case recordEnd:
 			take(&ended, rec)
-			c.s.reap(c.holder)
 			c.mu.Lock()
 			ended.Left = c.left
 			c.mu.Unlock()
-			return ended
+			return ended, false
 		}
 	}
 }

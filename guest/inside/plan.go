@@ -144,17 +144,29 @@ func (s *server) dir(path string) (int, error) {
 		return -1, err
 	}
 	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, minFD)
-	if err != nil {
-		return -1, err
-	}
-	return fd, nil
+	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, minFD)
 }
 
 // above moves a descriptor out of the way of the low ones.
 func above(fd int) (int, error) {
+	if fd >= minFD {
+		return fd, nil
+	}
 	defer unix.Close(fd)
 	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, minFD)
+}
+
+// fillLow takes the low descriptors, so that no other has to be moved.
+func fillLow(with int) error {
+	for {
+		fd, err := unix.FcntlInt(uintptr(with), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		if fd >= minFD {
+			return unix.Close(fd)
+		}
+	}
 }
 
 // look finds the program: by path, seen from the working directory, or in the

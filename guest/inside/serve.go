@@ -32,6 +32,7 @@ type server struct {
 	hello  wire.Hello
 	root   *os.Root // of the workspace; nil without one
 	null   *os.File
+	lane   *lane
 
 	mu      sync.Mutex
 	open    map[uint32]stream
@@ -100,10 +101,16 @@ func (s *server) prepare() error {
 	if s.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
 	}
+	if err := fillLow(int(s.null.Fd())); err != nil { //nolint:gosec // a descriptor
+		return err
+	}
 	if s.hello.Workspace != "" {
 		if s.root, err = os.OpenRoot(s.hello.Workspace); err != nil {
 			return err
 		}
+	}
+	if s.lane, err = newLane(s.stream, s.out); err != nil {
+		return err
 	}
 	return s.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: s.hello.Nonce})
 }

@@ -184,6 +184,31 @@ func (w *Writer) Data(t Type, stream uint32, buf []byte) error {
 	return w.raw(buf)
 }
 
+// Body writes a frame whose body does not pass through this package: begin says
+// how long it is, and write writes that many bytes to the underlying writer. An
+// error of begin leaves the frame out.
+func (w *Writer) Body(t Type, stream uint32, begin func() (int, error), write func(n int) error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
+	}
+	n, err := begin()
+	if err != nil {
+		return err
+	}
+	defer w.watch()()
+	var head [HeaderSize]byte
+	Header{t, stream, n}.Put(head[:])
+	if _, err = w.w.Write(head[:]); err == nil {
+		err = write(n)
+	}
+	if err != nil {
+		w.err = fmt.Errorf("write frame: %w", err)
+	}
+	return w.err
+}
+
 // End writes the empty frame that ends a channel.
 func (w *Writer) End(t Type, stream uint32) error {
 	var buf [HeaderSize]byte
@@ -217,12 +242,18 @@ func (w *Writer) raw(buf []byte) error {
 	if w.err != nil {
 		return w.err
 	}
-	if w.stall != nil {
-		timer := time.AfterFunc(StallBound, w.stall)
-		defer timer.Stop()
-	}
+	defer w.watch()()
 	if _, err := w.w.Write(buf); err != nil {
 		w.err = fmt.Errorf("write frame: %w", err)
 	}
 	return w.err
+}
+
+// watch calls stall unless it is stopped in time.
+func (w *Writer) watch() (stop func()) {
+	if w.stall == nil {
+		return func() {}
+	}
+	timer := time.AfterFunc(StallBound, w.stall)
+	return func() { timer.Stop() }
 }

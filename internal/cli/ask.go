@@ -17,15 +17,17 @@ import (
 type asker struct {
 	a    *app
 	h    *host.Host
+	to   *console
 	mu   sync.Mutex
 	open []caisson.Review
+	over bool                      // nothing more is asked here
 	skip map[caisson.ReviewID]bool // left for later
 	wake [2]*os.File               // a byte, or the end, wakes the poll on the terminal
 	text []byte                    // typed and not yet a whole line
 }
 
-func newAsker(a *app, h *host.Host) *asker {
-	q := &asker{a: a, h: h, skip: map[caisson.ReviewID]bool{}}
+func newAsker(a *app, h *host.Host, to *console) *asker {
+	q := &asker{a: a, h: h, to: to, skip: map[caisson.ReviewID]bool{}}
 	if r, w, err := os.Pipe(); err == nil {
 		q.wake = [2]*os.File{r, w}
 	}
@@ -36,6 +38,18 @@ func (q *asker) update(open []caisson.Review) {
 	q.mu.Lock()
 	q.open = open
 	q.mu.Unlock()
+	q.poke()
+}
+
+// leave asks nothing more: the terminal is an agent's from now on.
+func (q *asker) leave() {
+	q.mu.Lock()
+	q.over = true
+	q.mu.Unlock()
+	q.poke()
+}
+
+func (q *asker) poke() {
 	_, _ = q.wake[1].Write([]byte{0}) // full means that a wake is due anyway
 }
 
@@ -43,7 +57,7 @@ func (q *asker) next() (caisson.Review, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range q.open {
-		if !q.skip[r.ID] {
+		if !q.over && !q.skip[r.ID] {
 			return r, true
 		}
 	}
@@ -55,15 +69,18 @@ func (q *asker) run(ctx context.Context) error {
 	if q.wake[0] == nil {
 		return caisson.Errorf(caisson.CodeInternal, "no pipe for the terminal's questions")
 	}
-	stop := context.AfterFunc(ctx, func() { _, _ = q.wake[1].Write([]byte{0}) })
+	stop := context.AfterFunc(ctx, q.poke)
 	defer stop()
+	defer q.to.unprompt()
 	var shown caisson.ReviewID
 	for ctx.Err() == nil {
 		r, any := q.next()
-		if any && r.ID != shown {
+		switch {
+		case any && (r.ID != shown || !q.to.prompted()):
 			q.prompt(r)
 			shown = r.ID
-		} else if !any && shown != "" {
+		case !any && shown != "":
+			q.to.unprompt()
 			shown = ""
 		}
 		text, ok := q.read(any)
@@ -72,7 +89,7 @@ func (q *asker) run(ctx context.Context) error {
 		}
 		if err := q.answer(ctx, r, text); err != nil {
 			e := caisson.AsError(err)
-			fmt.Fprintf(q.a.io.Out, "    %s [%s]\n", printable(e.Error()), e.Code)
+			q.to.line("    %s [%s]", printable(e.Error()), e.Code)
 		}
 		shown = "" // asked again unless it is decided or skipped
 	}
@@ -81,14 +98,14 @@ func (q *asker) run(ctx context.Context) error {
 
 func (q *asker) prompt(r caisson.Review) {
 	if r.Kind == caisson.ReviewCall {
-		fmt.Fprintf(q.a.io.Out, "    %s: [a]pprove  [r]eject [why]  [e]dit  [A]lways this  [d]etails  [l]ater  [q]uit the run > ", r.ID)
+		q.to.prompt(fmt.Sprintf("    %s: [a]pprove  [r]eject [why]  [e]dit  [A]lways this  [d]etails  [l]ater  [q]uit the run > ", r.ID))
 		return
 	}
-	fmt.Fprintf(q.a.io.Out, "    %s: %s\n", r.ID, printable(r.Question.Text))
+	q.to.line("    %s: %s", r.ID, printable(r.Question.Text))
 	for i, o := range r.Question.Options {
-		fmt.Fprintf(q.a.io.Out, "      %d  %s\n", i+1, printable(o))
+		q.to.line("      %d  %s", i+1, printable(o))
 	}
-	fmt.Fprintf(q.a.io.Out, "    answer, or /later, /reject, /quit > ")
+	q.to.prompt("    answer, or /later, /reject, /quit > ")
 }
 
 // read waits for a line of the terminal or a wake. Nothing is read from the
@@ -121,6 +138,7 @@ func (q *asker) read(any bool) (string, bool) {
 		return "", false
 	}
 	q.text = []byte(rest)
+	q.to.entered()
 	return strings.TrimSpace(text), true
 }
 
@@ -176,7 +194,9 @@ func (q *asker) decision(ctx context.Context, r caisson.Review, text string) (ca
 		}
 		return host.ModifyDecision(r, input, true)
 	case "d", "details":
-		q.a.reviewDetails(q.a.io.Out, r, q.h.Ledger.Now())
+		var text strings.Builder
+		q.a.reviewDetails(&text, r, q.h.Ledger.Now())
+		q.to.line("%s", strings.TrimSuffix(text.String(), "\n"))
 	case "l", "later":
 		q.later(r.ID)
 	case "q", "quit":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/caisson-run/caisson/host"
 	"github.com/caisson-run/caisson/ledger"
@@ -21,10 +22,10 @@ func (a *app) auditVerify() *cobra.Command {
 		Long: `Verify the record. Any change inside a chain is found and the first broken link
 named. A chain whose tail was cut, or that was rewritten as a whole, is found
 only against a head that was kept elsewhere: --head.`,
-		Example: "  caisson audit verify\n  caisson audit verify r7k2 --head 5f3c…\n  caisson audit verify --file export.jsonl",
+		Example: "  caisson audit verify\n  caisson audit verify r7k2 --head 5f3c…\n  caisson audit verify --file export.jsonl --head r7k2=5f3c…",
 	}
 	cmd.Flags().StringVar(&file, "file", "", "verify this export, offline")
-	cmd.Flags().StringVar(&head, "head", "", "the chain must end with, or contain, this hash")
+	cmd.Flags().StringVar(&head, "head", "", "a `HASH` that the run's chain must contain, or RUN=HASH")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		show := func(v ledger.Report) error {
 			return a.print(v, func(w io.Writer) {
@@ -35,7 +36,7 @@ only against a head that was kept elsewhere: --head.`,
 			})
 		}
 		if file != "" {
-			v, err := host.VerifyExport(file, head)
+			v, err := host.VerifyExport(file, strings.Join(args, ""), head)
 			if err != nil {
 				return err
 			}

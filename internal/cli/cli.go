@@ -155,7 +155,12 @@ func (a *app) print(v any, human func(w io.Writer)) error {
 		human(a.io.Out)
 		return nil
 	}
-	enc := json.NewEncoder(a.io.Out)
+	return encode(a.io.Out, v)
+}
+
+// encode writes v as one line of JSON.
+func encode(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
@@ -166,10 +171,8 @@ func printEach[T any](a *app, list []T, human func(w io.Writer)) error {
 		human(a.io.Out)
 		return nil
 	}
-	enc := json.NewEncoder(a.io.Out)
-	enc.SetEscapeHTML(false)
 	for _, v := range list {
-		if err := enc.Encode(v); err != nil {
+		if err := encode(a.io.Out, v); err != nil {
 			return err
 		}
 	}
@@ -181,9 +184,12 @@ func (a *app) terminal() bool {
 	return a.io.In != nil && a.io.Out != nil && term.IsTerminal(int(a.io.In.Fd())) && term.IsTerminal(int(a.io.Out.Fd()))
 }
 
+// outTerminal tells whether a person reads what is printed.
+func (a *app) outTerminal() bool { return a.io.Out != nil && term.IsTerminal(int(a.io.Out.Fd())) }
+
 // colour wraps s in an SGR code on a terminal that wants colour.
 func (a *app) colour(code, s string) string {
-	if a.io.Out == nil || !term.IsTerminal(int(a.io.Out.Fd())) || a.io.Env("NO_COLOR") != "" || a.io.Env("TERM") == "dumb" {
+	if !a.outTerminal() || a.io.Env("NO_COLOR") != "" || a.io.Env("TERM") == "dumb" {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"

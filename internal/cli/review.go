@@ -79,19 +79,30 @@ func subjectOf(r caisson.Review) string {
 	if r.Question != nil {
 		return r.Question.Text
 	}
-	return callSubject(r.Call)
+	return callSubject(r.Call, "")
 }
 
-// callSubject is what a call would do, in one line: its command or its path.
-func callSubject(c caisson.Call) string {
+// callSubject is what a call would do, in one line: its command, what it looks
+// for, or its path, in the tree if it is.
+func callSubject(c caisson.Call, tree string) string {
 	if len(c.Facets.Lines) > 0 {
 		return strings.Join(c.Facets.Lines, "; ")
 	}
 	if len(c.Facets.Argv) > 0 {
 		return strings.Join(c.Facets.Argv[0], " ")
 	}
+	var search struct {
+		Pattern string `json:"pattern"`
+	}
+	if json.Unmarshal(c.Input, &search) == nil && search.Pattern != "" {
+		return search.Pattern
+	}
 	if len(c.Facets.Paths) > 0 {
-		return c.Facets.Paths[0].Path
+		path := c.Facets.Paths[0].Path
+		if below, ok := strings.CutPrefix(path, tree+"/"); ok && tree != "" {
+			return below
+		}
+		return path
 	}
 	return string(c.Input)
 }
@@ -99,6 +110,7 @@ func callSubject(c caisson.Call) string {
 func (a *app) reviewShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show REVIEW", Short: "Show one review: the exact value, why it is asked, and what it would change", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.complete(reviewNames),
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			r, err := h.Ledger.Review(ctx, caisson.ReviewID(args[0]))
 			if err != nil {
@@ -140,7 +152,7 @@ func (a *app) reviewDetails(w io.Writer, r caisson.Review, now time.Time) {
 func (a *app) decide(use, short, example string, setUp func(cmd *cobra.Command) func(r caisson.Review, args []string) (caisson.Decision, error), args cobra.PositionalArgs) *cobra.Command {
 	var digest string
 	var resume bool
-	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: args}
+	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: args, ValidArgsFunction: a.complete(reviewNames)}
 	build := setUp(cmd)
 	cmd.Flags().StringVar(&digest, "digest", "", "decide only if the review's digest is this one")
 	cmd.Flags().BoolVar(&resume, "resume", false, "drive the run on, in this process, if nobody does")
@@ -165,7 +177,7 @@ func (a *app) decide(use, short, example string, setUp func(cmd *cobra.Command) 
 		}); err != nil || !resume {
 			return err
 		}
-		return a.resume(ctx, h, decided.Run, false)
+		return a.resumeDecided(ctx, h, decided.Run)
 	})
 	return cmd
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// maxCost is far above what any run costs, in US dollars.
+const maxCost = 1_000_000
+
 func (a *app) runCommand() *cobra.Command {
 	var want host.RunRequest
 	var detach bool
@@ -25,8 +28,15 @@ it does is printed a line a call; what policy wants reviewed is asked here on a
 terminal, and can be answered from any other with "caisson review".
 
 Ctrl-C once stops the turn and parks the run ("caisson runs resume" goes on);
-twice cancels it. Exit: 0 succeeded, 75 waiting for a review, 124 deadline,
-130 paused or cancelled; with "--" the command's own status.`,
+twice cancels it. A command after "--" that is stopped so is begun anew by
+"runs resume".
+
+With --json: each event of the run as a line, then the run. A command after "--"
+has stdout for itself; what Caisson has to say goes to stderr.
+
+Exit: 0 succeeded, 1 failed or stopped by a bound, 75 waiting for a review or
+paused by a fault, 124 deadline, 130 interrupted or cancelled; with "--" the
+command's own status.`,
 		Example: `  caisson run "make the date parser accept ISO weeks"
   caisson run --model anthropic/claude-sonnet-4-5 --max-cost 2 "fix the flaky test"
   caisson run -d "update the docs"
@@ -50,6 +60,9 @@ twice cancels it. Exit: 0 succeeded, 75 waiting for a review, 124 deadline,
 	flags.StringSliceVar(&want.Env, "env", nil, "names of variables of yours that the agent may see")
 	flags.BoolVarP(&detach, "detach", "d", false, "go on in the background")
 	cmd.RunE = a.with(func(ctx context.Context, h *host.Host, args []string) error {
+		if !(*cost >= 0 && *cost <= maxCost) { // not a number is neither
+			return usage(fmt.Errorf("--max-cost takes US dollars, from 0 to %d", maxCost))
+		}
 		want.Budget.Cost = int64(*cost * 1e6)
 		for _, c := range require {
 			want.Require = append(want.Require, caisson.Control(c))
@@ -57,6 +70,9 @@ twice cancels it. Exit: 0 succeeded, 75 waiting for a review, 124 deadline,
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 			if dash > 0 {
 				return usage(fmt.Errorf("a prompt and a command exclude each other"))
+			}
+			if len(args) == 0 {
+				return usage(fmt.Errorf("there is no command after --"))
 			}
 			want.Argv = args
 		} else {
@@ -87,71 +103,102 @@ func (a *app) run(ctx context.Context, h *host.Host, want host.RunRequest, detac
 		}
 		fmt.Fprintf(a.io.Err, "  run %s  %s  sandbox %s\n", r.ID, printable(where), boxOf(r))
 	}
-	return a.drive(ctx, h, r, false)
+	return a.drive(ctx, h, r, host.DriveOptions{})
 }
 
 // resume drives a run that exists.
-func (a *app) resume(ctx context.Context, h *host.Host, id caisson.RunID, takeOver bool) error {
+func (a *app) resume(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
+	if r.State.Terminal() {
+		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State)
+	}
+	return a.drive(ctx, h, r, opts)
+}
+
+// resumeDecided drives a run on in which something was decided, unless another
+// process does, which then sees the decision itself.
+func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID) error {
 	r, err := h.Ledger.Run(ctx, id)
 	if err != nil {
 		return err
 	}
-	if r.State.Terminal() {
-		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State)
+	err = a.resume(ctx, h, r, host.DriveOptions{})
+	if caisson.CodeOf(err) != caisson.CodeLeaseHeld {
+		return err
 	}
-	return a.drive(ctx, h, r, takeOver)
+	if !a.json {
+		fmt.Fprintf(a.io.Err, "  another process drives run %s and goes on: caisson runs attach %s\n", id, id)
+	}
+	return nil
 }
 
 // drive drives a run in this process until it ends, waits or is paused, and
 // prints what happens meanwhile.
-func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, takeOver bool) error {
-	foreign := len(r.Spec.Argv) > 0
-	stop := newStopper(h, r.ID)
+func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
+	w := a.newWatch(ctx, h, r)
+	stop := newStopper(h, r.ID, w.stopping)
 	defer stop.close()
-	opts := host.DriveOptions{TakeOver: takeOver, Pause: stop.pause}
-	if foreign {
-		t := a.agentTerminal()
+	opts.Pause = stop.pause
+	if w.foreign {
+		pty, err := h.AgentPTY(ctx, r.ID, a.terminal())
+		if err != nil {
+			return err
+		}
+		t := a.agentTerminal(pty)
 		defer t.close()
-		opts.Agent, opts.PTY = &t.streams, t.raw != nil
+		opts.Agent, opts.PTY = &t.streams, pty
+		if t.raw != nil {
+			w.to.raw = t.raw.isRaw
+		}
+	} else if w.ask != nil {
+		opts.Observe = w.observe
 	}
-	w := a.newWatch(h, r, foreign)
 	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) {
 		return h.Drive(ctx, r.ID, opts)
 	})
 	if err != nil {
 		return err
 	}
-	if foreign && ended.State.Terminal() && ended.Cause == "" {
-		return status(ended.Exit)
+	return a.ended(ctx, h, w, ended)
+}
+
+// ended says how a run stands, and has the program end with its status. A
+// command that ran to its end has said all itself.
+func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) error {
+	if !w.foreign {
+		if err := a.print(r, func(out io.Writer) { a.summary(out, r) }); err != nil {
+			return err
+		}
+		return status(exitOf(r))
 	}
-	if err := a.summary(h, ended); err != nil {
+	calls, err := h.Ledger.Calls(ctx, r.ID)
+	if err != nil {
 		return err
 	}
-	return status(exitOf(ended))
+	own := r.State.Terminal() && r.Cause == "" && len(calls) > 0 && calls[len(calls)-1].Result != nil && calls[len(calls)-1].Result.Error == nil
+	switch {
+	case a.json:
+		if err := encode(a.io.Err, r); err != nil {
+			return err
+		}
+	case !own:
+		var text strings.Builder
+		a.summary(&text, r)
+		w.to.line("%s", strings.TrimSuffix(text.String(), "\n"))
+	}
+	return status(exitOf(r))
 }
 
 // watch prints what happens in a run that another process drives.
-func (a *app) watch(ctx context.Context, h *host.Host, id caisson.RunID) error {
-	r, err := h.Ledger.Run(ctx, id)
+func (a *app) watch(ctx context.Context, h *host.Host, r caisson.Run) error {
+	w := a.newWatch(ctx, h, r)
+	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) { return h.Await(ctx, r.ID) })
 	if err != nil {
 		return err
 	}
-	w := a.newWatch(h, r, false)
-	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) {
-		for seq := int64(0); ; {
-			run, err := h.Ledger.Run(ctx, id)
-			if err != nil || run.State.Terminal() {
-				return run, err
-			}
-			if seq, err = h.Ledger.Wait(ctx, id, max(seq, run.Events)); err != nil {
-				return run, err
-			}
-		}
-	})
-	if err != nil {
+	if err := a.print(ended, func(out io.Writer) { a.summary(out, ended) }); err != nil {
 		return err
 	}
-	return a.summary(h, ended)
+	return status(exitOf(ended))
 }
 
 func status(code int) error {
@@ -163,33 +210,33 @@ func status(code int) error {
 
 func exitOf(r caisson.Run) int {
 	switch {
+	case len(r.Spec.Argv) > 0 && r.State.Terminal() && (r.Exit != 0 || r.State == caisson.RunSucceeded):
+		return r.Exit
 	case r.State == caisson.RunSucceeded:
 		return caisson.ExitOK
-	case r.State == caisson.RunWaiting:
-		return caisson.ExitRetryable
 	case r.Stop == caisson.StopDeadline:
 		return caisson.ExitDeadline
-	case r.State == caisson.RunCancelled || r.State == caisson.RunPaused:
+	case r.State == caisson.RunCancelled, r.State == caisson.RunPaused && (r.Cause == caisson.CauseUser || r.Cause == caisson.CauseShutdown):
 		return caisson.ExitInterrupted
+	case !r.State.Terminal(): // it can go on
+		return caisson.ExitRetryable
 	default:
 		return caisson.ExitFailed
 	}
 }
 
 // summary says how a run stands and how to go on.
-func (a *app) summary(h *host.Host, r caisson.Run) error {
-	return a.print(r, func(w io.Writer) {
-		fmt.Fprintf(w, "  run %s  %s after %s, %d turns\n", r.ID, a.runState(r), r.Active.Round(100*time.Millisecond), r.Turns)
-		if r.Text != "" && r.State != caisson.RunSucceeded {
-			fmt.Fprintf(w, "  %s\n", line(r.Text, 300))
-		}
-		switch {
-		case r.State == caisson.RunWaiting:
-			fmt.Fprintf(w, "  it waits for you: caisson review ls --run %s\n", r.ID)
-		case r.State == caisson.RunPaused:
-			fmt.Fprintf(w, "  go on: caisson runs resume %s\n", r.ID)
-		case r.Spec.Workspace != "":
-			fmt.Fprintf(w, "  see it: caisson workspace diff %s   take it: caisson workspace merge %s\n", r.ID, r.ID)
-		}
-	})
+func (a *app) summary(w io.Writer, r caisson.Run) {
+	fmt.Fprintf(w, "  run %s  %s after %s, %d turns\n", r.ID, a.runState(r), r.Active.Round(100*time.Millisecond), r.Turns)
+	if r.Text != "" && r.State != caisson.RunSucceeded {
+		fmt.Fprintf(w, "  %s\n", line(r.Text, 300))
+	}
+	switch {
+	case r.State == caisson.RunWaiting:
+		fmt.Fprintf(w, "  it waits for you: caisson review ls --run %s\n", r.ID)
+	case !r.State.Terminal():
+		fmt.Fprintf(w, "  go on: caisson runs resume %s\n", r.ID)
+	case r.Spec.Workspace != "":
+		fmt.Fprintf(w, "  see it: caisson workspace diff %s   take it: caisson workspace merge %s\n", r.ID, r.ID)
+	}
 }

@@ -86,7 +86,7 @@ func wantOf(r caisson.Run) string {
 // runArg is a command on one run, named by its first argument.
 func (a *app) runArg(use, short string, do func(ctx context.Context, h *host.Host, r caisson.Run) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
+		Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(runNames),
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			r, err := h.FindRun(ctx, args[0])
 			if err != nil {
@@ -95,26 +95,6 @@ func (a *app) runArg(use, short string, do func(ctx context.Context, h *host.Hos
 			return do(ctx, h, r)
 		}),
 	}
-}
-
-func (a *app) completeRuns(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	h, err := a.host(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	defer h.Close() //nolint:errcheck // a completion has nowhere to say it
-	runs, err := h.Ledger.Runs(cmd.Context(), caisson.RunFilter{Prefix: prefix, Limit: 50})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var ids []string
-	for _, r := range runs {
-		ids = append(ids, string(r.ID)+"\t"+line(wantOf(r), 50))
-	}
-	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) runsShow() *cobra.Command {
@@ -139,8 +119,12 @@ func (a *app) runDetails(w io.Writer, v host.RunView) {
 	}
 	fmt.Fprintf(w, "  sandbox    %s\n", a.isolationLine(boxOf(r), v.Isolation))
 	fmt.Fprintf(w, "  used       %s, %d turns, %d calls, %s running\n", tokensText(v.Pool.Used), v.Pool.Used.Turns, v.Pool.Used.Calls, r.Active.Round(100*time.Millisecond))
+	tree := ""
+	if v.Workspace != nil {
+		tree = v.Workspace.Path
+	}
 	for _, c := range v.Calls {
-		fmt.Fprintf(w, "  · %s\n", a.callLine(c))
+		fmt.Fprintf(w, "  · %s\n", a.callLine(c, tree))
 	}
 	for _, q := range v.Open {
 		fmt.Fprintf(w, "  ? %s\n", a.askedLine(q))
@@ -175,24 +159,22 @@ func (a *app) runsLog() *cobra.Command {
 func (a *app) runsAttach() *cobra.Command {
 	return a.runArg("attach RUN", "Watch a run that another process drives, and answer what it asks",
 		func(ctx context.Context, h *host.Host, r caisson.Run) error {
-			if r.State.Terminal() {
-				return a.summary(h, r)
-			}
-			return a.watch(ctx, h, r.ID)
+			return a.watch(ctx, h, r)
 		})
 }
 
 func (a *app) runsResume() *cobra.Command {
-	var takeOver, yes bool
+	var takeOver, yes, park bool
 	cmd := a.runArg("resume RUN", "Drive a run on, from exactly where its record says it is",
 		func(ctx context.Context, h *host.Host, r caisson.Run) error {
 			if takeOver && !yes {
 				return usage(fmt.Errorf("--take-over displaces a holder that may be alive: say --yes too"))
 			}
-			return a.resume(ctx, h, r.ID, takeOver)
+			return a.resume(ctx, h, r, host.DriveOptions{TakeOver: takeOver, ParkAtOnce: park})
 		})
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "also if it cannot be told whether its last holder lives")
 	cmd.Flags().BoolVar(&yes, "yes", false, "yes, I know that it is gone")
+	cmd.Flags().BoolVar(&park, "park", false, "do not wait for answers: park as soon as only reviews are left")
 	return cmd
 }
 

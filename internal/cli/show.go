@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
@@ -54,9 +53,10 @@ func (a *app) isolationLine(engine string, iso caisson.Isolation) string {
 	return text
 }
 
-// callLine is one call in one line: what, on what, and how it ended.
-func (a *app) callLine(c caisson.CallRecord) string {
-	head := fmt.Sprintf("%-6s %-50s", c.Call.Tool, line(callSubject(c.Call), 70))
+// callLine is one call in one line: what, on what, and how it ended. Paths are
+// shown from the workspace's tree on.
+func (a *app) callLine(c caisson.CallRecord, tree string) string {
+	head := fmt.Sprintf("%-6s %-50s", c.Call.Tool, line(callSubject(c.Call, tree), 70))
 	end := string(c.State)
 	if r := c.Result; r != nil {
 		if r.Summary != "" {
@@ -85,8 +85,10 @@ func (a *app) askedLine(r caisson.Review) string {
 type lines struct {
 	a       *app
 	h       *host.Host
-	asked   map[caisson.ReviewID]bool
-	started time.Time
+	to      *console
+	tree    string // of the workspace, if there is one
+	foreign bool   // the agent prints for itself
+	spoken  int    // the turn whose text was printed as it came
 }
 
 // event prints what an event tells a person, if anything.
@@ -96,40 +98,44 @@ func (l *lines) event(ctx context.Context, e caisson.Event) error {
 		Review caisson.ReviewID `json:"review"`
 		Turn   int              `json:"n"`
 		Text   string           `json:"text"`
+		Why    string           `json:"why"`
 	}
 	if json.Unmarshal(e.Body, &ref) != nil {
 		return nil // a body of a later version: not for this reader
 	}
-	out := l.a.io.Out
 	switch e.Kind {
 	case caisson.EventCallSettled:
 		c, err := l.h.Ledger.Call(ctx, ref.Call)
-		if err != nil {
+		if err != nil || l.foreign && c.Result != nil && c.Result.Error == nil {
 			return err
 		}
-		fmt.Fprintf(out, "  · %s\n", l.a.callLine(c))
+		l.to.line("  · %s", l.a.callLine(c, l.tree))
 	case caisson.EventReviewOpened:
 		r, err := l.h.Ledger.Review(ctx, ref.Review)
 		if err != nil {
 			return err
 		}
 		if r.State == caisson.ReviewOpen {
-			fmt.Fprintf(out, "  ? %s\n", l.a.askedLine(r))
+			l.to.line("  ? %s", l.a.askedLine(r))
 		}
 	case caisson.EventReviewDecided:
 		r, err := l.h.Ledger.Review(ctx, ref.Review)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "  ! review %s  %s\n", r.ID, stateOf(r))
+		l.to.line("  ! review %s  %s", r.ID, stateOf(r))
 	case caisson.EventReviewWithdrawn, caisson.EventReviewExpired:
-		fmt.Fprintf(out, "  ! review %s  %s\n", ref.Review, strings.TrimPrefix(string(e.Kind), "review."))
+		l.to.line("  ! review %s  %s", ref.Review, strings.TrimPrefix(string(e.Kind), "review."))
 	case caisson.EventTurnAbandoned:
-		fmt.Fprintf(out, "  ! the model's answer was cut; asked again\n")
+		l.to.line("  ! the model's answer was cut: %s", line(ref.Why, 200))
 	case caisson.EventTurnAnswered:
+		if ref.Turn == l.spoken {
+			l.to.endText()
+			return nil
+		}
 		return l.answer(ctx, e.Run, ref.Turn)
 	case caisson.EventNote:
-		fmt.Fprintf(out, "  ! %s\n", line(ref.Text, 200))
+		l.to.line("  ! %s", line(ref.Text, 200))
 	}
 	return nil
 }
@@ -141,7 +147,7 @@ func (l *lines) answer(ctx context.Context, id caisson.RunID, n int) error {
 	}
 	for _, p := range turns[n-1].Answer.Message.Parts {
 		if text := strings.TrimSpace(p.Text); p.Kind == caisson.PartText && text != "" {
-			fmt.Fprintf(l.a.io.Out, "%s\n", printable(text))
+			l.to.line("%s", printable(text))
 		}
 	}
 	return nil

@@ -21,14 +21,15 @@ type stopper struct {
 	ended   sync.WaitGroup
 }
 
-func newStopper(h *host.Host, id caisson.RunID) *stopper {
+// newStopper listens until close. said is called when the first signal is taken.
+func newStopper(h *host.Host, id caisson.RunID, said func()) *stopper {
 	s := &stopper{pause: make(chan caisson.Cause, 1), signals: make(chan os.Signal, 4), done: make(chan struct{})}
 	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	s.ended.Go(func() { s.listen(h, id) })
+	s.ended.Go(func() { s.listen(h, id, said) })
 	return s
 }
 
-func (s *stopper) listen(h *host.Host, id caisson.RunID) {
+func (s *stopper) listen(h *host.Host, id caisson.RunID, said func()) {
 	for count := 0; ; {
 		select {
 		case <-s.done:
@@ -41,6 +42,7 @@ func (s *stopper) listen(h *host.Host, id caisson.RunID) {
 			}
 			if count == 1 {
 				s.pause <- cause
+				said()
 				continue
 			}
 			if sig == os.Interrupt {

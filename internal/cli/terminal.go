@@ -22,10 +22,10 @@ type agentTerminal struct {
 	ended   sync.WaitGroup
 }
 
-func (a *app) agentTerminal() *agentTerminal {
+func (a *app) agentTerminal(pty bool) *agentTerminal {
 	t := &agentTerminal{done: make(chan struct{})}
 	t.streams = agent.Options{Stdin: a.io.In, Stdout: a.io.Out, Stderr: a.io.Err}
-	if !a.terminal() {
+	if !pty || !a.terminal() {
 		return t
 	}
 	t.raw = &rawInput{file: a.io.In}
@@ -87,6 +87,13 @@ func (r *rawInput) Read(p []byte) (int, error) {
 	}
 	r.mu.Unlock()
 	return r.file.Read(p)
+}
+
+// isRaw tells whether lines must bring their own carriage returns.
+func (r *rawInput) isRaw() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state != nil
 }
 
 func (r *rawInput) restore() {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
 	"github.com/spf13/cobra"
 )
@@ -43,14 +44,14 @@ func (a *app) workspaceLs() *cobra.Command {
 func (a *app) workspaceDiff() *cobra.Command {
 	var stat bool
 	cmd := &cobra.Command{
-		Use: "diff REF", Short: "Show what was changed since the base, files that are not committed included", Args: cobra.ExactArgs(1),
+		Use: "diff REF", Short: "Show what was changed since the base, files that are not committed included", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(workspaceNames),
 		Example: "  caisson workspace diff r7k2\n  caisson workspace diff caisson/r7k2 --stat",
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			text, err := h.Diff(ctx, args[0], stat)
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]string{"diff": text}, func(w io.Writer) { fmt.Fprint(w, a.gitText(text)) })
+			return a.print(map[string]caisson.Bytes{"diff": caisson.Bytes(text)}, func(w io.Writer) { fmt.Fprint(w, a.gitText(text)) })
 		}),
 	}
 	cmd.Flags().BoolVar(&stat, "stat", false, "only a line a file")
@@ -59,13 +60,13 @@ func (a *app) workspaceDiff() *cobra.Command {
 
 func (a *app) workspaceLog() *cobra.Command {
 	return &cobra.Command{
-		Use: "log REF", Short: "List the commits since the base", Args: cobra.ExactArgs(1),
+		Use: "log REF", Short: "List the commits since the base", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(workspaceNames),
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			text, err := h.Log(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]string{"log": text}, func(w io.Writer) { fmt.Fprint(w, a.gitText(text)) })
+			return a.print(map[string]caisson.Bytes{"log": caisson.Bytes(text)}, func(w io.Writer) { fmt.Fprint(w, a.gitText(text)) })
 		}),
 	}
 }
@@ -73,7 +74,7 @@ func (a *app) workspaceLog() *cobra.Command {
 // gitText is output of git as it is for a file or a pipe, and made harmless for
 // a terminal.
 func (a *app) gitText(text string) string {
-	if a.terminal() {
+	if a.outTerminal() {
 		return printable(text)
 	}
 	return text
@@ -82,7 +83,7 @@ func (a *app) gitText(text string) string {
 func (a *app) workspaceMerge() *cobra.Command {
 	var want host.MergeRequest
 	cmd := &cobra.Command{
-		Use: "merge REF", Short: "Merge a workspace's commits into a branch", Args: cobra.ExactArgs(1),
+		Use: "merge REF", Short: "Merge a workspace's commits into a branch", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(workspaceNames),
 		Long: `Merge a workspace's commits into the branch it started from, or another. A
 conflict leaves everything as it was. A branch that is checked out is brought
 along, if its checkout is clean.`,

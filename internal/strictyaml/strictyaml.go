@@ -248,6 +248,7 @@ func kindName(n *yaml.Node) string {
 		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
+	default:
 	}
 	switch n.Tag {
 	case "!!str":

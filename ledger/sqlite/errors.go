@@ -24,6 +24,9 @@ func storeError(doing string, err error) error {
 func storeCode(err error) caisson.Code {
 	var e *driver.Error
 	if errors.As(err, &e) {
+		if e.Code() == lib.SQLITE_IOERR_SHMSIZE {
+			return caisson.CodeDiskFull // the index of the log cannot grow
+		}
 		switch e.Code() & 0xff {
 		case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
 			return caisson.CodeLedgerBusy

@@ -63,10 +63,12 @@ type Ledger struct {
 	readers *sql.DB
 	rstmts  sync.Map // query → *sql.Stmt
 
-	// The writer's connection and statements belong to whoever leads.
+	// The writer's connection, its statements and what it knows belong to
+	// whoever leads.
 	writerDB *sql.DB
 	writer   *sql.Conn
 	wstmts   map[string]*sql.Stmt
+	heads    heads
 
 	last atomic.Int64 // time of the newest event that this process knows, in µs
 
@@ -92,7 +94,7 @@ func Open(ctx context.Context, opts Options) (*Ledger, error) {
 	if opts.Busy <= 0 {
 		opts.Busy = 5 * time.Second
 	}
-	l := &Ledger{opts: opts, wstmts: map[string]*sql.Stmt{}, changed: make(chan struct{}), closing: make(chan struct{})}
+	l := &Ledger{opts: opts, wstmts: map[string]*sql.Stmt{}, heads: heads{runs: map[caisson.RunID]*runRow{}}, changed: make(chan struct{}), closing: make(chan struct{})}
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(storeError("open ledger "+opts.Path, err), l.release())
 	}
@@ -259,6 +261,7 @@ func (l *Ledger) Close() error {
 	close(l.closing)
 	l.mu.Unlock()
 	l.idle.Wait()
+	l.endWatch()
 	return storeError("close ledger", l.release())
 }
 

@@ -66,8 +66,12 @@ func findRun(s source, id caisson.RunID) (*runRow, error) {
 }
 
 // load is findRun with the run's head, all in one query with the time of the
-// ledger's last event.
+// ledger's last event, or in none where they are known.
 func (t *tx) load(id caisson.RunID) (*runRow, error) {
+	if r, ok := t.l.heads.run(id); ok {
+		t.setClock(t.l.heads.last)
+		return &r, nil
+	}
 	r := new(runRow)
 	var last, seq, at sql.NullInt64
 	var hash []byte
@@ -85,6 +89,7 @@ func (t *tx) load(id caisson.RunID) (*runRow, error) {
 	if at.Valid {
 		r.updated = time.UnixMicro(at.Int64).UTC()
 	}
+	t.l.heads.loaded(*r, last.Int64)
 	return r, nil
 }
 
@@ -118,7 +123,12 @@ func (t *tx) saveRun(r *runRow) error {
 	if err != nil {
 		return err
 	}
-	return t.exec(`UPDATE runs SET state = ?, fence = ?, instance = ?, doc = ? WHERE rid = ?`, string(r.state), int64(r.fence), r.instance, doc, r.rid)
+	if err := t.exec(`UPDATE runs SET state = ?, fence = ?, instance = ?, doc = ? WHERE rid = ?`,
+		string(r.state), int64(r.fence), r.instance, doc, r.rid); err != nil {
+		return err
+	}
+	t.l.heads.saved(r)
+	return nil
 }
 
 // value makes a run of its row, whose head was read.

@@ -190,8 +190,12 @@ func (t *tx) emitCanonical(r *runRow, kind caisson.EventKind, canonical []byte) 
 		return err
 	}
 	r.events, r.head, r.updated = seq, sum, t.now
-	return t.exec(`INSERT INTO events (rid, seq, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)`,
-		r.rid, seq, t.now.UnixMicro(), string(kind), string(canonical), digestBytes(sum))
+	if err := t.exec(`INSERT INTO events (rid, seq, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)`,
+		r.rid, seq, t.now.UnixMicro(), string(kind), string(canonical), digestBytes(sum)); err != nil {
+		return err
+	}
+	t.l.heads.emitted(r)
+	return nil
 }
 
 // eventSum is [caisson.Event.Sum] for a body that is canonical already: the

@@ -15,10 +15,10 @@ import (
 // that wake nobody, and wakes that were lost, are seen within this time.
 const lookEvery = time.Second
 
-// watch is the watch of the wake file that all waiters of a ledger share:
-// watches are few on a host.
+// watch is the watch of the wake file that all waiters of a ledger share, from
+// the first wait until the ledger is closed: watches are few on a host, and to
+// end one takes the kernel tens of milliseconds, which no decision should wait for.
 type watch struct {
-	users int
 	fs    *fsnotify.Watcher
 	ended chan struct{} // closed when its goroutine has ended
 }
@@ -30,11 +30,6 @@ func (l *Ledger) Wait(ctx context.Context, run caisson.RunID, after int64) (int6
 	}
 	defer l.idle.Done()
 	var watching bool
-	defer func() {
-		if watching {
-			l.unwatch()
-		}
-	}()
 	timer := time.NewTimer(lookEvery)
 	defer timer.Stop()
 	for {
@@ -82,16 +77,15 @@ func (l *Ledger) count(ctx context.Context, run caisson.RunID) (count int64, err
 	return count, storeError("read ledger", err)
 }
 
-// startWatch joins the watch or begins it. Where the host gives none, waiters
-// only look each second.
+// startWatch begins the watch, once. Where the host gives none, waiters only
+// look each second.
 func (l *Ledger) startWatch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watch != nil {
-		l.watch.users++
 		return
 	}
-	w := &watch{users: 1, ended: make(chan struct{})}
+	w := &watch{ended: make(chan struct{})}
 	l.watch = w
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {
@@ -105,7 +99,7 @@ func (l *Ledger) startWatch() {
 		return
 	}
 	w.fs = watcher
-	go func() { // ends when the last waiter closes the watcher
+	go func() { // ends when Close closes the watcher
 		defer close(w.ended)
 		for {
 			select {
@@ -124,20 +118,15 @@ func (l *Ledger) startWatch() {
 	}()
 }
 
-func (l *Ledger) unwatch() {
-	l.mu.Lock()
-	w := l.watch
-	w.users--
-	if w.users > 0 {
-		l.mu.Unlock()
+// endWatch ends the watch; nobody waits any more.
+func (l *Ledger) endWatch() {
+	if l.watch == nil {
 		return
 	}
-	l.watch = nil
-	l.mu.Unlock()
-	if w.fs != nil {
-		_ = w.fs.Close()
+	if l.watch.fs != nil {
+		_ = l.watch.fs.Close()
 	}
-	<-w.ended
+	<-l.watch.ended
 }
 
 func (l *Ledger) broadcast() {

@@ -180,6 +180,7 @@ func (l *Ledger) runBatch() (batch []*job, err error) {
 		_ = t.exec(`ROLLBACK`) // there may be none: some errors end a transaction by themselves
 	}
 	if broken != nil {
+		l.heads.forget()
 		broken = storeError("write ledger", broken)
 		for _, j := range batch {
 			if j.err == nil || j.kept {
@@ -192,7 +193,13 @@ func (l *Ledger) runBatch() (batch []*job, err error) {
 
 func (t *tx) begin() error {
 	t.now = time.Time{}
-	return t.exec(`BEGIN IMMEDIATE`)
+	if err := t.exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	if err := t.l.heads.refresh(t); err != nil {
+		return errors.Join(err, t.exec(`ROLLBACK`))
+	}
+	return nil
 }
 
 // run runs one job. Where others have written before it, it gets a savepoint;
@@ -211,6 +218,9 @@ func (t *tx) run(j *job, others bool) error {
 	}
 	j.err = storeError("write ledger", j.err)
 	j.kept, j.wake = j.err != nil && t.keep, t.wake
+	if j.err != nil {
+		t.l.heads.forget()
+	}
 	undo := j.err != nil && !j.kept
 	var err error
 	switch {

@@ -5,6 +5,7 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -105,6 +107,9 @@ type group struct {
 	fd       *os.File // of the version 2 cgroup to start in, if there is one
 	locks    []*os.File
 	oom      string // file with the count of processes ended for memory
+
+	counting sync.Mutex
+	count    *os.File // oom, kept open: it is read for every command
 }
 
 // setting is a file of a controller and what is written into it.
@@ -271,10 +276,21 @@ func (g *group) start(begin func() error) error {
 
 // kills returns how many processes were ended for memory so far.
 func (g *group) kills() (int64, error) {
-	raw, err := os.ReadFile(g.oom)
-	if err != nil {
+	g.counting.Lock()
+	defer g.counting.Unlock()
+	if g.count == nil {
+		fd, err := unix.Open(g.oom, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, err
+		}
+		g.count = os.NewFile(uintptr(fd), g.oom)
+	}
+	raw := make([]byte, 1024)
+	n, err := g.count.ReadAt(raw, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
+	raw = raw[:n]
 	for line := range strings.Lines(string(raw)) {
 		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
 			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
@@ -289,6 +305,11 @@ func (g *group) remove() error {
 		g.fd.Close()
 		g.fd = nil
 	}
+	g.counting.Lock()
+	if g.count != nil {
+		g.count.Close() // kills reports it from now on
+	}
+	g.counting.Unlock()
 	err := removeGroups(g.dirs)
 	for _, lock := range g.locks {
 		lock.Close()

@@ -78,6 +78,7 @@ func (e *Engine) layFor(spec caisson.SandboxSpec, u user) (*layout, error) {
 		l.plan.Workspace = sandbox.PrivateWorkspace
 		l.plan.Private = append(l.plan.Private, sandbox.PrivateWorkspace)
 	}
+	// Else it is a link to /tmp, below which nothing can be mounted.
 	for _, m := range mounts {
 		info, err := os.Lstat(m.Source)
 		if err == nil {
@@ -87,6 +88,9 @@ func (e *Engine) layFor(spec caisson.SandboxSpec, u user) (*layout, error) {
 			l.close()
 			return nil, err
 		}
+	}
+	if slices.ContainsFunc(l.targets(), func(t string) bool { return strings.HasPrefix(t, "/var/tmp/") }) {
+		l.plan.Private = append(l.plan.Private, "/var/tmp") // else it is a link to /tmp
 	}
 	for _, path := range hidden {
 		if !slices.ContainsFunc(append(l.targets(), l.plan.Private...), func(t string) bool { return sandbox.Overlap(t, path) }) {

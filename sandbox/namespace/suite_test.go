@@ -83,7 +83,10 @@ func TestSuiteUnprivileged(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("this is that user already")
 	}
-	dir, err := os.MkdirTemp("/tmp", "caisson-unprivileged-")
+	if os.Getenv("CAISSON_SECOND_PASS") != "" {
+		t.Skip("all tests run as an ordinary user in a pass of their own")
+	}
+	dir, err := os.MkdirTemp("/tmp", "caisson-unprivileged-") //nolint:usetesting // one that the other user may enter
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,4 +128,25 @@ func unprivilegedRun() string {
 		return only
 	}
 	return "^(TestSuite|TestCase_.*|TestProbe|TestSweep|TestNested)$"
+}
+
+// A workspace may lie where a box usually has a link.
+func TestWorkspaceBelowVarTmp(t *testing.T) {
+	ws, err := os.MkdirTemp("/var/tmp", "caisson-ws-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(ws)
+	sb, err := engine(t).Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: ws})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	run(t, sb, caisson.Command{Line: "echo x > here && echo y > /var/tmp/there && echo z > /tmp/there"})
+	if got, err := os.ReadFile(filepath.Join(ws, "here")); err != nil || string(got) != "x\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := os.Lstat("/var/tmp/there"); err == nil {
+		t.Error("a file was made on the host")
+	}
 }

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox/namespace"
+	"github.com/caisson-run/caisson/tool"
+)
+
+const nothing = "/bin/true"
+
+// execCold opens a namespace sandbox, runs its first command, which does
+// nothing, and closes it; beside bwrap with the same namespaces, mounts and
+// files. Landlock and seccomp, which bwrap is not asked for, are on. Must: at
+// most 1.25 of bwrap, from a process of at most 50 MiB. In rounds of one.
+func execCold(ctx context.Context, b *bench, n int) (result, error) {
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil {
+		return result{}, skipped("bwrap is not there")
+	}
+	e, err := b.engine(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	defer e.Close() //nolint:errcheck // always nil
+	ws, remove, err := b.scratch()
+	if err != nil {
+		return result{}, err
+	}
+	defer remove()
+	etc, err := etcInside(ctx, e)
+	if err != nil {
+		return result{}, err
+	}
+	theirs := plain(bwrap, bwrapArgs(ws, etc)...)
+	if err := theirs(ctx); err != nil {
+		return result{}, skipped("bwrap cannot run here: " + err.Error())
+	}
+	ours := func(ctx context.Context) error {
+		return within(ctx, e, ws, func(box caisson.Sandbox) error { return runIn(ctx, box, caisson.Command{Argv: []string{nothing}}) })
+	}
+	c, err := compare(ctx, n, byTurns(timed(ours), timed(theirs)))
+	if err != nil {
+		return result{}, err
+	}
+	rss, err := memory("VmRSS")
+	r := c.times("bwrap")
+	rss = rounded(rss)
+	r.RSSMiB = &rss
+	return r, err
+}
+
+// execWarm runs a command that does nothing in an open sandbox, beside a plain
+// fork and exec of it. Must: at most twice as long. In rounds of one.
+func execWarm(ctx context.Context, b *bench, n int) (r result, err error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	defer e.Close() //nolint:errcheck // always nil
+	err = within(ctx, e, "", func(box caisson.Sandbox) error {
+		ours := func(ctx context.Context) error { return runIn(ctx, box, caisson.Command{Argv: []string{nothing}}) }
+		c, err := compare(ctx, n, byTurns(timed(ours), timed(plain(nothing))))
+		r = c.times("fork and exec")
+		return err
+	})
+	return r, err
+}
+
+// captureOutput brings the output of a command out of a namespace sandbox as
+// the shell tool does: the preview, and all of it in a spill; beside `cat >
+// file` of the same bytes. n is MiB; it is done three times. Must: half the
+// speed of cat, and at most 16 MiB of growth of this process over its size
+// before, at the peak.
+func captureOutput(ctx context.Context, b *bench, n int) (r result, err error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	defer e.Close() //nolint:errcheck // always nil
+	dir, remove, err := b.disk()
+	if err != nil {
+		return result{}, err
+	}
+	defer remove()
+	size := int64(n) << 20
+	line := fmt.Sprintf("head -c %d /dev/zero", size)
+	file := filepath.Join(dir, "file")
+	theirs := removing(file, timed(plain("/bin/sh", "-c", line+` | cat > "$1"`, "sh", file)))
+	err = within(ctx, e, "", func(box caisson.Sandbox) error {
+		ours, err := shellCall(box, dir, line, size)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { //nolint:forbidigo // no file: it resets the peak
+			return fmt.Errorf("reset peak of memory: %w", err)
+		}
+		before, err := memory("VmRSS")
+		if err != nil {
+			return err
+		}
+		c, err := compare(ctx, 3, byTurns(ours, theirs))
+		if err != nil {
+			return err
+		}
+		peak, err := memory("VmHWM")
+		growth := rounded(max(peak-before, 0))
+		r = c.rates("MB/s", "cat > file", float64(size)/1e6, float64(size)/1e6)
+		r.GrowthMiB, r.Size = &growth, n
+		return err
+	})
+	return r, err
+}
+
+// shellCall is the timer of the shell tool running a line of so much output,
+// from the gate's opening, as a call does.
+func shellCall(box caisson.Sandbox, spills, line string, size int64) (timer, error) {
+	tools := tool.Builtin(tool.Options{Sandbox: box, Seen: tool.NewSeen(), SpillDir: spills})
+	i := slices.IndexFunc(tools, func(t caisson.Tool) bool { return t.Spec().Ref.Name == "shell" })
+	input, err := json.Marshal(map[string]any{"command": line, "timeout": int(longest.Seconds()), "description": ""})
+	if err != nil {
+		return nil, err
+	}
+	call := caisson.Call{ID: "r.1.1", Tool: tools[i].Spec().Ref, Input: input}
+	do := timed(func(ctx context.Context) error {
+		held, err := tools[i].Hold(ctx, call, caisson.EffectIDOf(call.ID))
+		if err != nil {
+			return err
+		}
+		got, err := held.Open(ctx)
+		switch {
+		case err != nil:
+			return err
+		case got.Bytes != size || got.Spill == nil || got.Spill.Bytes != size:
+			return fmt.Errorf("of %d bytes %d came out; %s", size, got.Bytes, got.Summary)
+		}
+		return nil
+	})
+	return removing(filepath.Join(spills, string(call.ID)), do), nil
+}
+
+// removing removes a file after it was made and timed, which also spares the
+// disk what was not yet written.
+func removing(file string, do timer) timer {
+	return func(ctx context.Context) (time.Duration, error) {
+		took, err := do(ctx)
+		if removed := os.Remove(file); !errors.Is(removed, fs.ErrNotExist) {
+			err = errors.Join(err, removed)
+		}
+		return took, err
+	}
+}
+
+// engine returns the built-in engine with everything on that it has.
+func (b *bench) engine(ctx context.Context) (*namespace.Engine, error) {
+	guest, err := b.program("caisson-guest")
+	if err != nil {
+		return nil, err
+	}
+	e := namespace.New(namespace.Options{Guest: func() ([]byte, error) { return os.ReadFile(guest) }})
+	isolation, err := e.Probe(ctx)
+	switch {
+	case caisson.CodeOf(err) == caisson.CodeIsolationUnavailable:
+		return nil, skipped("no namespace sandbox here: " + err.Error())
+	case err != nil:
+		return nil, err
+	case !strings.Contains(isolation.Row(caisson.ControlFiles).By, "Landlock"), !isolation.Enforces(caisson.ControlSyscalls):
+		return nil, skipped("this kernel has no Landlock or no seccomp")
+	}
+	return e, nil
+}
+
+// within opens a sandbox, does do and closes it.
+func within(ctx context.Context, e caisson.Engine, ws string, do func(caisson.Sandbox) error) error {
+	box, err := e.Open(ctx, caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: ws})
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(box), box.Close())
+}
+
+func runIn(ctx context.Context, box caisson.Sandbox, cmd caisson.Command) error {
+	p, err := box.Hold(ctx, cmd)
+	if err == nil {
+		err = p.Release()
+	}
+	if err != nil {
+		return err
+	}
+	exit, err := p.Wait(ctx)
+	if err == nil && exit.Code != 0 {
+		err = fmt.Errorf("exit %d", exit.Code)
+	}
+	return err
+}
+
+// etcInside lists what a sandbox shows of /etc.
+func etcInside(ctx context.Context, e caisson.Engine) ([]string, error) {
+	var names bytes.Buffer
+	err := within(ctx, e, "", func(box caisson.Sandbox) error {
+		return runIn(ctx, box, caisson.Command{Argv: []string{"ls", "-A", "/etc"}, Stdout: &names})
+	})
+	return strings.Fields(names.String()), err
+}
+
+// bwrapArgs ask bwrap for the same namespaces, mounts and files.
+func bwrapArgs(ws string, etc []string) []string {
+	args := []string{
+		"--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL",
+		"--uid", "1000", "--gid", "1000", "--hostname", "box",
+	}
+	show := func(path string) {
+		info, err := os.Lstat(path)
+		switch {
+		case err != nil: // not on this host
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, _ := os.Readlink(path)
+			args = append(args, "--symlink", target, path)
+		default:
+			args = append(args, "--ro-bind", path, path)
+		}
+	}
+	for _, path := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		show(path)
+	}
+	for _, name := range etc {
+		show("/etc/" + name)
+	}
+	args = append(args, "--dev", "/dev", "--proc", "/proc")
+	for _, name := range []string{"sys", "irq", "bus", "sysrq-trigger"} {
+		show("/proc/" + name)
+	}
+	return append(args, "--tmpfs", "/tmp", "--tmpfs", "/dev/shm", "--tmpfs", "/home/agent", "--bind", ws, ws, "--chdir", ws, nothing)
+}

@@ -1,0 +1,45 @@
+package host
+
+import (
+	"regexp"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/gate"
+)
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// check finds what is wrong with a request by itself. A prompt and names are
+// text in the record; arguments of a command may be any bytes.
+func (want RunRequest) check() error {
+	wrong := func(format string, args ...any) error { return caisson.Errorf(caisson.CodeUsage, format, args...) }
+	for what, text := range map[string]string{"the prompt": want.Prompt, "the branch": want.Branch, "the base": want.Base, "the model": want.Model} {
+		if !utf8.ValidString(text) {
+			return wrong("%s is not UTF-8", what)
+		}
+	}
+	b := want.Budget
+	switch {
+	case b.Tokens < 0, b.Cost < 0, b.Turns < 0, b.Calls < 0, b.Output < 0, b.Wall < 0:
+		return wrong("a bound of the budget is below 0")
+	case want.NoWorkspace && (want.Branch != "" || want.Base != ""):
+		return wrong("a branch or base is of a workspace: leave out --no-workspace")
+	case len(want.Argv) > 0 && want.Model != "":
+		return wrong("a command has no model of ours: leave out --model")
+	case want.Preset != "" && !slices.Contains(gate.Presets(), gate.Preset(want.Preset)):
+		return wrong("there is no preset %q: choose from %v", want.Preset, gate.Presets())
+	}
+	for _, c := range want.Require {
+		if !slices.Contains(caisson.Controls(), c) {
+			return wrong("there is no control %q to require: choose from %v", c, caisson.Controls())
+		}
+	}
+	for _, name := range want.Env {
+		if !envName.MatchString(name) {
+			return wrong("--env takes the name of a variable, and %q is none", name)
+		}
+	}
+	return nil
+}

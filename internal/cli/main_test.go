@@ -1,0 +1,56 @@
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/caisson-run/caisson/internal/cli"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain makes the test program "caisson" where it is called so, on the PATH
+// of every test: what is tested is run as a user runs it.
+func TestMain(m *testing.M) {
+	testscript.Main(tests{m}, map[string]func(){"caisson": func() {
+		dir, err := os.Getwd()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(cli.Main(context.Background(), os.Args[1:], cli.IO{
+			In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Dir: dir,
+		}))
+	}})
+}
+
+// tests are the tests with a guest program: the one of CAISSON_GUEST, or one
+// that is built for them.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	if os.Getenv("CAISSON_GUEST") != "" {
+		return t.M.Run()
+	}
+	dir, err := os.MkdirTemp("", "caisson-guest-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	guest := filepath.Join(dir, "caisson-guest")
+	build := exec.Command("go", "build", "-o", guest, "../../cmd/caisson-guest")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the guest: %v\n%s", err, out)
+		return 1
+	}
+	if err := os.Setenv("CAISSON_GUEST", guest); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return t.M.Run()
+}

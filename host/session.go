@@ -62,7 +62,10 @@ func (s *session) bind(ctx context.Context) error {
 		return err
 	}
 	s.ws = &ws
-	return s.host.workspaces.Check(ctx, ws)
+	if err := s.host.workspaces.Check(ctx, ws); err != nil {
+		return err
+	}
+	return s.host.workspaces.Unlock(ws) // earlier boxes of the run have been ended
 }
 
 func (s *session) binding() caisson.Digest {

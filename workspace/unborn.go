@@ -245,3 +245,20 @@ func (w *Workspaces) unmakeBranch(ctx context.Context, ws caisson.Workspace) err
 	}
 	return nil
 }
+
+// shadowLocks are what git inside holds while it writes.
+var shadowLocks = [...]string{"index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "caisson-index.lock"}
+
+// Unlock removes the locks of git that was killed inside: it would stop the next
+// one. To be called where every box of the workspace's run has ended.
+func (w *Workspaces) Unlock(ws caisson.Workspace) error {
+	root, err := os.OpenRoot(ws.Shadow)
+	if err != nil {
+		return failed("unlock the shadow", err)
+	}
+	defer root.Close()
+	for _, name := range shadowLocks {
+		_ = root.Remove(name) // not there; else git inside says so
+	}
+	return nil
+}

@@ -145,3 +145,21 @@ func TestMadeFails(t *testing.T) {
 		}
 	}
 }
+
+// Git was killed inside, as it was about to write its index.
+func TestUnlock(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{})
+	box := newBox(t, ws)
+	for _, name := range []string{"index.lock", "HEAD.lock"} {
+		wd.write(filepath.Join(ws.Shadow, name), "")
+	}
+	const change = "echo new > a.txt && git add a.txt && git commit -qm change"
+	if _, code := tryInside(t, box, change); code == 0 {
+		t.Fatal("the locks keep nobody out")
+	}
+	if err := wd.open().Unlock(ws); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, box, change)
+}

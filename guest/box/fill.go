@@ -133,8 +133,12 @@ func (r *root) makeDev() error {
 	return nil
 }
 
+// hiddenProc are lists of what the caller has in the kernel: a user namespace
+// does not take away the keyrings that a process was started with.
+var hiddenProc = [...]string{"proc/keys", "proc/key-users"}
+
 // makeProc mounts the pid namespace's own /proc, with the parts that belong to
-// the whole machine read-only. It must be done while the host's root is there:
+// the whole machine read-only, and those that belong to the caller empty. It must be done while the host's root is there:
 // the kernel allows it only where a full /proc can be seen.
 func (r *root) makeProc() error {
 	if err := os.Mkdir("proc", 0o555); err != nil {
@@ -158,6 +162,27 @@ func (r *root) makeProc() error {
 			return fmt.Errorf("mount /%s: %w", name, err)
 		}
 		unix.Close(fd)
+	}
+	for _, name := range hiddenProc {
+		if err := hide(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hide puts an empty device in place of a file, if that is there.
+func hide(name string) error {
+	if err := unix.Access(name, unix.F_OK); errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, "/dev/null", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("open /dev/null: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, name, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("hide /%s: %w", name, err)
 	}
 	return nil
 }

@@ -109,6 +109,14 @@ func hostProcessesAreUnseen(t *testing.T, h Harness) {
 	}
 }
 
+// A process of the host has keys of its own.
+func hostKeysAreUnseen(t *testing.T, h Harness) {
+	o := open(t, h)
+	if got := o.sh("cat /proc/keys /proc/key-users 2>/dev/null || true"); got != "" {
+		t.Errorf("keyrings of the host are seen: %s", got)
+	}
+}
+
 func weaker(o *opened) bool { return !o.Isolation().Row(caisson.ControlPrivileges).Enforced }
 
 func nothingGainsPrivileges(t *testing.T, h Harness) {

@@ -57,6 +57,7 @@ func Run(t *testing.T, h Harness) {
 		{"Mounts", mountsAreShown},
 		{"Owner", filesKeepTheirOwner},
 		{"Processes", hostProcessesAreUnseen},
+		{"Keys", hostKeysAreUnseen},
 		{"Privileges", nothingGainsPrivileges},
 		{"Syscalls", systemCallsAreFiltered},
 		{"Guest", guestIsShielded},

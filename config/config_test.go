@@ -192,12 +192,23 @@ func TestInvalid(t *testing.T) {
 
 func TestRepositoryOnlyTightens(t *testing.T) {
 	for _, c := range []struct{ user, repo, key string }{
-		{"", "model: a/b", "model"}, {"", "engine: docker", "engine"}, {"", "env: [AWS_SECRET_ACCESS_KEY]", "env"}, {"", "mounts: [{source: /}]", ""},
-		{"", "mounts: [{source: /etc}]", "mounts"}, {"", "model_prices: {a/b: {input: 0 USD, output: 0 USD}}", "model_prices"},
-		{"", "state_dir: /x", "state_dir"}, {"", "limits: {memory: 8GiB}", "limits.memory"}, {"", "limits: {cpus: 8}", "limits.cpus"},
-		{"limits: {memory: 1GiB}", "limits: {memory: 2GiB}", "limits.memory"}, {"preset: supervised", "preset: sandboxed", "preset"},
-		{"preset: supervised", "preset: unattended", "preset"}, {"preset: unattended", "preset: supervised", "preset"}, {"budget: {tokens: 5}", "budget: {tokens: 6}", "budget.tokens"},
-		{"budget: {tokens: 5}", "budget: {tokens: 0}", "budget.tokens"}, {"", "review: {expire: 48h}", "review.expire"}, {"", "on_unknown: tell", "on_unknown"},
+		{"", "model: a/b", "model"},
+		{"", "engine: docker", "engine"},
+		{"", "env: [AWS_SECRET_ACCESS_KEY]", "env"},
+		{"", "mounts: [{source: /}]", ""},
+		{"", "mounts: [{source: /etc}]", "mounts"},
+		{"", "model_prices: {a/b: {input: 0 USD, output: 0 USD}}", "model_prices"},
+		{"", "state_dir: /x", "state_dir"},
+		{"", "limits: {memory: 8GiB}", "limits.memory"},
+		{"", "limits: {cpus: 8}", "limits.cpus"},
+		{"limits: {memory: 1GiB}", "limits: {memory: 2GiB}", "limits.memory"},
+		{"preset: supervised", "preset: sandboxed", "preset"},
+		{"preset: supervised", "preset: unattended", "preset"},
+		{"preset: unattended", "preset: supervised", "preset"},
+		{"budget: {tokens: 5}", "budget: {tokens: 6}", "budget.tokens"},
+		{"budget: {tokens: 5}", "budget: {tokens: 0}", "budget.tokens"},
+		{"", "review: {expire: 48h}", "review.expire"},
+		{"", "on_unknown: tell", "on_unknown"},
 		{"", "instructions: [/etc/passwd]", "instructions"},
 	} {
 		_, err := load(user(c.user), repo(c.repo), "linux", 8)

@@ -116,8 +116,11 @@ func (s *stage) set(model string) error {
 		s.model = "script:" + filepath.Join(s.room, "script.yaml")
 	}
 	for _, args := range [][]string{
-		{"init", "-q", "-b", "main"}, {"config", "user.name", "Ada"}, {"config", "user.email", "ada@example.com"},
-		{"add", "."}, {"commit", "-q", "-m", "dates: weeks"},
+		{"init", "-q", "-b", "main"},
+		{"config", "user.name", "Ada"},
+		{"config", "user.email", "ada@example.com"},
+		{"add", "."},
+		{"commit", "-q", "-m", "dates: weeks"},
 	} {
 		if out, err := s.git(args...); err != nil {
 			return fmt.Errorf("git %s: %w\n%s", args[0], err, out)

@@ -312,16 +312,35 @@ func TestPaths(t *testing.T) {
 		call caisson.Call
 		want string
 	}{
-		{files(r(workspace + "/.env")), "deny secrets"}, {files(r(workspace + "/a/b/.env")), "deny secrets"}, {files(r("/else/.env")), "deny secrets"},
-		{files(r(workspace + "/keys")), "deny secrets"}, {files(r(workspace + "/keys/a/b")), "deny secrets"}, {files(r("/keys/a")), "review rest"},
-		{files(r(workspace + "/x/../.env")), "deny secrets"}, {files(r(workspace+"/a"), r(workspace+"/.env")), "deny secrets"},
-		{files(r(workspace + "/.git/config")), "review rest"}, {files(w(workspace + "/.git/config")), "deny hooks"}, {files(r("/etc/passwd")), "review etc"},
-		{files(w(workspace + "/out/a")), "allow out"}, {files(r(workspace + "/out/a")), "review rest"}, {files(w(workspace+"/out/a"), r("/x")), "review rest"},
-		{files(w(workspace + "/outer/a")), "review rest"}, {files(w(workspace + "2/out/a")), "review rest"}, {files(), "review rest"}, {files(r("relative")), "deny secrets"},
-		{shellCall("a > .git/hooks/x"), "deny hooks"}, {shellCall("a >> ./.git//hooks/x"), "deny hooks"}, {shellCall("a < .env"), "deny secrets"},
-		{shellCall("a > $f"), "deny secrets"}, {shellCall("a > out"), "allow sandboxed"}, {at(workspace+"/sub", "a > .git/x"), "allow sandboxed"},
-		{at(workspace+"/sub", "a > ../.git/x"), "deny hooks"}, {shellCall("cd sub; a > x"), "deny secrets"}, {shellCall("a 2>/dev/null >&2"), "allow sandboxed"},
-		{shellCall("a > ~/x"), "deny secrets"}, {shellCall("sh -c 'a > .git/x'"), "deny hooks"},
+		{files(r(workspace + "/.env")), "deny secrets"},
+		{files(r(workspace + "/a/b/.env")), "deny secrets"},
+		{files(r("/else/.env")), "deny secrets"},
+		{files(r(workspace + "/keys")), "deny secrets"},
+		{files(r(workspace + "/keys/a/b")), "deny secrets"},
+		{files(r("/keys/a")), "review rest"},
+		{files(r(workspace + "/x/../.env")), "deny secrets"},
+		{files(r(workspace+"/a"), r(workspace+"/.env")), "deny secrets"},
+		{files(r(workspace + "/.git/config")), "review rest"},
+		{files(w(workspace + "/.git/config")), "deny hooks"},
+		{files(r("/etc/passwd")), "review etc"},
+		{files(w(workspace + "/out/a")), "allow out"},
+		{files(r(workspace + "/out/a")), "review rest"},
+		{files(w(workspace+"/out/a"), r("/x")), "review rest"},
+		{files(w(workspace + "/outer/a")), "review rest"},
+		{files(w(workspace + "2/out/a")), "review rest"},
+		{files(), "review rest"},
+		{files(r("relative")), "deny secrets"},
+		{shellCall("a > .git/hooks/x"), "deny hooks"},
+		{shellCall("a >> ./.git//hooks/x"), "deny hooks"},
+		{shellCall("a < .env"), "deny secrets"},
+		{shellCall("a > $f"), "deny secrets"},
+		{shellCall("a > out"), "allow sandboxed"},
+		{at(workspace+"/sub", "a > .git/x"), "allow sandboxed"},
+		{at(workspace+"/sub", "a > ../.git/x"), "deny hooks"},
+		{shellCall("cd sub; a > x"), "deny secrets"},
+		{shellCall("a 2>/dev/null >&2"), "allow sandboxed"},
+		{shellCall("a > ~/x"), "deny secrets"},
+		{shellCall("sh -c 'a > .git/x'"), "deny hooks"},
 	} {
 		v := p.Judge(c.call, boxed())
 		if got := string(v.Ruling) + " " + v.Rule; got != c.want {
@@ -484,9 +503,17 @@ func TestCase_R13(t *testing.T) {
 		call caisson.Call
 		want caisson.Ruling
 	}{
-		{call("a", "merge"), "allow"}, {call("b", "merge"), "review"}, {call("", "merge"), "review"}, {call("a", "deploy"), "allow"}, {call("b", "deploy"), "review"},
-		{call("", "deploy"), "review"}, {call("", "send"), "allow"}, {call("a", "send"), "review"}, {call("", "a/deploy"), "review"},
-		{call("b", "wild"), "allow"}, {call("", "wild"), "review"},
+		{call("a", "merge"), "allow"},
+		{call("b", "merge"), "review"},
+		{call("", "merge"), "review"},
+		{call("a", "deploy"), "allow"},
+		{call("b", "deploy"), "review"},
+		{call("", "deploy"), "review"},
+		{call("", "send"), "allow"},
+		{call("a", "send"), "review"},
+		{call("", "a/deploy"), "review"},
+		{call("b", "wild"), "allow"},
+		{call("", "wild"), "review"},
 	} {
 		if v := p.Judge(c.call, s); v.Ruling != c.want {
 			t.Errorf("%s: %s", c.call.Tool, v.Ruling)

@@ -177,7 +177,7 @@ func parseFailed(body []byte) (*caisson.Error, error) {
 	if err := wire.Decode(body, e); err != nil {
 		return nil, breach("its error cannot be read: %w", err)
 	}
-	if e.Code.Info().Meaning == (caisson.Code("")).Info().Meaning {
+	if e.Code.Info().Meaning == caisson.Code("").Info().Meaning {
 		return nil, breach("its error has the code %.40q", string(e.Code))
 	}
 	return e, nil

@@ -195,7 +195,7 @@ func TestSignalReachesTheGroup(t *testing.T) {
 	if err := p.Signal(10); err != nil {
 		t.Fatal(err)
 	}
-	go io.Copy(io.Discard, r) //nolint:errcheck // ends with w
+	go io.Copy(io.Discard, r)
 	exit, err := p.Wait(context.Background())
 	_ = w.Close()
 	if err != nil || exit.Code != 5 {

@@ -126,8 +126,11 @@ func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want Run
 // fill puts the bounds of defaults where budget has none.
 func fill(budget, defaults caisson.Budget) caisson.Budget {
 	for _, pair := range []struct{ to, from *int64 }{
-		{&budget.Tokens, &defaults.Tokens}, {&budget.Cost, &defaults.Cost}, {&budget.Turns, &defaults.Turns},
-		{&budget.Calls, &defaults.Calls}, {&budget.Output, &defaults.Output},
+		{&budget.Tokens, &defaults.Tokens},
+		{&budget.Cost, &defaults.Cost},
+		{&budget.Turns, &defaults.Turns},
+		{&budget.Calls, &defaults.Calls},
+		{&budget.Output, &defaults.Output},
 	} {
 		if *pair.to == 0 {
 			*pair.to = *pair.from

@@ -132,7 +132,11 @@ func (h *Host) gather(ctx context.Context, ws caisson.Workspace, want MergeReque
 			return err
 		}
 	}
-	_, err = h.workspaces.Import(ctx, ws, box, ofAgent)
+	imported, err := h.workspaces.Import(ctx, ws, box, ofAgent)
+	if err == nil && imported.Diverged != "" {
+		return caisson.Errorf(caisson.CodeImportHeld, "the agent's commits are kept on %s: %s", imported.Diverged, imported.Why).
+			WithHint("Merge that with git, or bring the branch back to where the agent's work began and try again.")
+	}
 	return err
 }
 

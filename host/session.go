@@ -238,6 +238,11 @@ func (s *session) importWork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if imported.Diverged != "" {
+		if err := s.note(ctx, fmt.Sprintf("the branch could not take the agent's commits (%s); they are kept on %s", imported.Why, imported.Diverged)); err != nil {
+			return err
+		}
+	}
 	if imported.Moved || imported.Diverged != "" || len(imported.Pinned) > 0 {
 		return s.host.Ledger.Append(ctx, s.drive, caisson.EventImported, imported)
 	}
@@ -252,8 +257,9 @@ func ofInside(ctx context.Context, err error) bool {
 	switch caisson.CodeOf(err) {
 	case caisson.CodeImportHeld, caisson.CodeGitFailed, caisson.CodeDeadline, caisson.CodePathInvalid, caisson.CodeNotFound, caisson.CodeHostFull:
 		return true
+	default:
+		return err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 	}
-	return err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 func (s *session) note(ctx context.Context, text string) error {

@@ -123,10 +123,12 @@ func anthropicCalls() []string {
 }
 
 func TestAnthropicCallsAndSignature(t *testing.T) {
-	w := newWire(t, sse(anthropicCalls()...), sse(append([]string{anthropicStart(),
+	w := newWire(t, sse(anthropicCalls()...), sse(append([]string{
+		anthropicStart(),
 		block("content_block_start", `,"index":0,"content_block":{"type":"text","text":""}`),
 		block("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"done"}`),
-		block("content_block_stop", `,"index":0`)}, anthropicEnd("end_turn")...)...))
+		block("content_block_stop", `,"index":0`),
+	}, anthropicEnd("end_turn")...)...))
 	m := openAt(t, "anthropic/claude-sonnet-4-5", w)
 	req := say("hi")
 	req.Tools = []caisson.ModelTool{{Name: "write", Description: "w", Schema: []byte(`{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}`)}}

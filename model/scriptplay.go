@@ -172,6 +172,7 @@ func (t *scriptTurn) check(path string, n int, messages []caisson.Message) error
 				tools = append(tools, part.Tool)
 			case caisson.PartResult:
 				results = append(results, part)
+			default:
 			}
 		}
 	}

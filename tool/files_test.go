@@ -116,7 +116,6 @@ func (k *kit) put(name, content string) {
 	if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
 		k.t.Fatal(err)
 	}
-
 }
 
 type in = map[string]any

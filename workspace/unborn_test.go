@@ -32,10 +32,13 @@ func maker() int {
 	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: ledger}).Create(ctx, workspace.CreateSpec{
 		Dir: repo, Run: "r7k2", Made: func(context.Context, caisson.Workspace) error {
 			self, err := os.FindProcess(os.Getpid())
-			if err == nil {
-				err = self.Kill()
+			if err != nil {
+				return err
 			}
-			select {} //nolint:revive // it is dead
+			if err := self.Kill(); err != nil {
+				return err
+			}
+			select {}
 		},
 	})
 	fmt.Println(err)

@@ -164,8 +164,18 @@ func TestGlobs(t *testing.T) {
 		pattern, text string
 		want          bool
 	}{
-		{"a", "a", true}, {"a", "ab", false}, {"a*", "abc", true}, {"*c", "abc", true}, {"a*c", "ac", true},
-		{"a*b*c", "aXbYc", true}, {"a*b*c", "acb", false}, {"*", "", true}, {"", "", true}, {"", "a", false}, {"*ab", "aab", true}, {"a*a", "a", false},
+		{"a", "a", true},
+		{"a", "ab", false},
+		{"a*", "abc", true},
+		{"*c", "abc", true},
+		{"a*c", "ac", true},
+		{"a*b*c", "aXbYc", true},
+		{"a*b*c", "acb", false},
+		{"*", "", true},
+		{"", "", true},
+		{"", "a", false},
+		{"*ab", "aab", true},
+		{"a*a", "a", false},
 	} {
 		if got := shell.ParseGlob(c.pattern).Match(c.text); got != c.want {
 			t.Errorf("%q matches %q: %v", c.pattern, c.text, got)

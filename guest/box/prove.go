@@ -67,7 +67,7 @@ func tryWrite(p *plan.Plan, _ *plan.Report) plan.Test {
 		fd, err := unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err == nil {
 			unix.Close(fd)
-			unix.Unlink(name)
+			_ = unix.Unlink(name) // it goes with the box, which is refused
 			test.Broke = "a file could be made in " + dir
 		}
 	}

@@ -87,7 +87,7 @@ func watchHost() (stop func(), err error) {
 				continue
 			}
 			if err != nil || n == 0 || fds[0].Revents != 0 {
-				os.Exit(1)
+				os.Exit(1) //nolint:forbidigo // nobody is left who would want an error
 			}
 			return
 		}

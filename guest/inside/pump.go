@@ -73,7 +73,7 @@ func (p *pump) move(n int) (got int, err error) {
 
 // copy carries at most n bytes through memory: quicker for a little.
 func (p *pump) copy(n int) (got int, err error) {
-	buf := copyBufs.Get().(*[wire.HeaderSize + copySize]byte) //nolint:errcheck // nothing else is in it
+	buf := copyBufs.Get().(*[wire.HeaderSize + copySize]byte)
 	defer copyBufs.Put(buf)
 	err = p.wait(func(fd int) (err error) {
 		got, err = unix.Read(fd, buf[wire.HeaderSize:wire.HeaderSize+n])

@@ -155,7 +155,7 @@ func (n newest) Less(i, j int) bool {
 func (n newest) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
 
 // Push implements heap.Interface.
-func (n *newest) Push(x any) { *n = append(*n, x.(found)) } //nolint:errcheck,forcetypeassert // only found is pushed
+func (n *newest) Push(x any) { *n = append(*n, x.(found)) } // only found is pushed
 
 // Pop implements heap.Interface.
 func (n *newest) Pop() any {
@@ -191,7 +191,7 @@ func (o *fileOp) glob() (wire.Done, error) {
 	}
 	paths := make([]caisson.Bytes, best.Len())
 	for i := len(paths) - 1; i >= 0; i-- {
-		paths[i] = caisson.Bytes(heap.Pop(best).(found).path) //nolint:errcheck,forcetypeassert // only found is pushed
+		paths[i] = caisson.Bytes(heap.Pop(best).(found).path) // only found is pushed
 	}
 	return wire.Done{Total: total}, o.list(paths)
 }

@@ -136,6 +136,7 @@ func (l *lines) event(ctx context.Context, e caisson.Event) error {
 		return l.answer(ctx, e.Run, ref.Turn)
 	case caisson.EventNote:
 		l.to.line("  ! %s", line(ref.Text, 200))
+	default: // the rest is for the log
 	}
 	return nil
 }

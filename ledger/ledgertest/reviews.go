@@ -153,9 +153,17 @@ func testCaseR08(t *testing.T, f *fixture) {
 		wantCode(t, err, caisson.CodeReviewDigestMismatch)
 	}
 	for _, d := range []caisson.Decision{
-		{}, {Kind: "APPROVE"}, {Kind: "yes"}, {Kind: caisson.Answer, Text: "y"}, {Kind: caisson.Modify}, {Kind: caisson.Modify, Input: json.RawMessage(`null`)},
-		{Kind: caisson.Modify, Input: json.RawMessage(`[]`)}, {Kind: caisson.Modify, Input: json.RawMessage(`{`)}, {Kind: caisson.Approve, Input: json.RawMessage(`{}`)},
-		{Kind: caisson.Reject, Grant: &caisson.Grant{Command: "ls"}}, {Kind: caisson.Reject, ApproveModified: call.Digest},
+		{},
+		{Kind: "APPROVE"},
+		{Kind: "yes"},
+		{Kind: caisson.Answer, Text: "y"},
+		{Kind: caisson.Modify},
+		{Kind: caisson.Modify, Input: json.RawMessage(`null`)},
+		{Kind: caisson.Modify, Input: json.RawMessage(`[]`)},
+		{Kind: caisson.Modify, Input: json.RawMessage(`{`)},
+		{Kind: caisson.Approve, Input: json.RawMessage(`{}`)},
+		{Kind: caisson.Reject, Grant: &caisson.Grant{Command: "ls"}},
+		{Kind: caisson.Reject, ApproveModified: call.Digest},
 	} {
 		d.By = "a"
 		_, err := f.Decide(ctx, review.ID, call.Digest, d, 0)

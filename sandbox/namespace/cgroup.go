@@ -136,7 +136,9 @@ func controllers(l caisson.Limits) []controller {
 		},
 		{
 			caisson.ControlPids, "pids",
-			[]setting{{file: "pids.max", value: pids}}, []setting{{file: "pids.max", value: pids}}, "",
+			[]setting{{file: "pids.max", value: pids}},
+			[]setting{{file: "pids.max", value: pids}},
+			"",
 		},
 		{
 			caisson.ControlCPU, "cpu",
@@ -144,7 +146,8 @@ func controllers(l caisson.Limits) []controller {
 				{file: "cpu.cfs_period_us", value: strconv.Itoa(cpuPeriod)},
 				{file: "cpu.cfs_quota_us", value: strconv.FormatInt(l.CPUs*cpuPeriod, 10)},
 			},
-			[]setting{{file: "cpu.max", value: fmt.Sprintf("%d %d", l.CPUs*cpuPeriod, cpuPeriod)}}, "",
+			[]setting{{file: "cpu.max", value: fmt.Sprintf("%d %d", l.CPUs*cpuPeriod, cpuPeriod)}},
+			"",
 		},
 	}
 }

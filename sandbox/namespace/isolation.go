@@ -88,6 +88,7 @@ func limitRow(control caisson.Control, g *group, u user) caisson.Enforcement {
 		}
 	case caisson.ControlCPU:
 		row.By = "processor affinity, which a program inside may change back"
+	default:
 	}
 	return row
 }

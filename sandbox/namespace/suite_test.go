@@ -132,7 +132,7 @@ func unprivilegedRun() string {
 
 // A workspace may lie where a box usually has a link.
 func TestWorkspaceBelowVarTmp(t *testing.T) {
-	ws, err := os.MkdirTemp("/var/tmp", "caisson-ws-")
+	ws, err := os.MkdirTemp("/var/tmp", "caisson-ws-") //nolint:usetesting // the place is what is tested
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -185,20 +185,6 @@ const countProcesses = `n=0; for p in /proc/[0-9]*; do
 	read -r name < $p/comm 2>/dev/null || continue
 	n=$((n+1)); done; echo $n`
 
-// eventually waits until probe is true.
-func eventually(t testing.TB, what string, probe func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(patience); !probe(); {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("still not: %s", what)
-		}
-	}
-}
-
 // need skips unless the program is where boxes have programs.
 func need(t testing.TB, name string) {
 	t.Helper()

@@ -16,7 +16,11 @@ func (b *batch) loop() {
 			b.onDone(context.Cause(b.ctx))
 		}
 		idling := b.busy == 0 && len(b.chain) == 0
-		if b.busy == 0 && (b.err != nil || b.halted) || idling && !b.anyWaiting() {
+		if idling && !b.anyWaiting() {
+			b.going() // what was waited for may have ended without a call that begins
+			return
+		}
+		if b.busy == 0 && (b.err != nil || b.halted) {
 			return
 		}
 		park := b.idle(idling) // before a call begins: it tells that the run goes on
@@ -100,15 +104,23 @@ func (b *batch) idle(idling bool) <-chan time.Time {
 	case idling && b.timer == nil:
 		b.timer = time.NewTimer(max(b.door.lock.o.ParkAfter, 0))
 		b.tell(NoticeWaiting)
-	case !idling && b.timer != nil:
-		b.timer.Stop()
-		b.timer = nil
-		b.tell(NoticeGoing)
+	case !idling:
+		b.going()
 	}
 	if b.timer == nil || b.parent != nil {
 		return nil
 	}
 	return b.timer.C
+}
+
+// going ends the time in which only reviews are left, if it is that time.
+func (b *batch) going() {
+	if b.timer == nil {
+		return
+	}
+	b.timer.Stop()
+	b.timer = nil
+	b.tell(NoticeGoing)
 }
 
 // tell tells of the whole run; what is nested says nothing about that.

@@ -226,8 +226,14 @@ func TestRevokedInChain(t *testing.T) {
 	}
 }
 
-// Who moves the run hears that it goes on before a call begins.
+// Who moves the run hears that it goes on before a call begins, and when what
+// was waited for ends without one.
 func TestNoticesFrameTheWait(t *testing.T) {
+	t.Run("approve", func(t *testing.T) { noticesFrame(t, approve(), "done") })
+	t.Run("reject", func(t *testing.T) { noticesFrame(t, caisson.Decision{Kind: caisson.Reject}, "refused") })
+}
+
+func noticesFrame(t *testing.T, decision caisson.Decision, want string) {
 	w := newWorld(t)
 	w.options.ParkAfter = time.Hour
 	moved := func(to caisson.RunState) {
@@ -244,13 +250,17 @@ func TestNoticesFrameTheWait(t *testing.T) {
 				t.Errorf("open %v, %v", open, err)
 				return
 			}
-			w.decide(open[0].ID, approve())
+			w.decide(open[0].ID, decision)
 		case airlock.NoticeGoing:
 			moved(caisson.RunRunning)
+		default:
 		}
 	}
-	if s := w.settle(w.request(1, "gated", "a")); states(s) != "done" {
-		t.Errorf("states %s", states(s))
+	if s := w.settle(w.request(1, "gated", "a")); states(s) != want {
+		t.Errorf("states %s, want %s", states(s), want)
+	}
+	if run, err := w.ledger.Run(t.Context(), w.run); err != nil || run.State != caisson.RunRunning {
+		t.Errorf("the run is %s, %v", run.State, err)
 	}
 }
 

@@ -108,10 +108,10 @@ func (r *results) add(out io.Writer, e event) {
 }
 
 // reasonOf finds what a test said when it skipped: its line of the form
-// "file.go:12: reason".
+// "file.go:12: reason". A script's own log, which follows that, is no reason.
 func reasonOf(output []string) string {
 	for _, text := range slices.Backward(output) {
-		if place, reason, ok := strings.Cut(strings.TrimSpace(text), ": "); ok && strings.Contains(place, ".go:") {
+		if place, reason, ok := strings.Cut(strings.TrimSpace(text), ": "); ok && strings.Contains(place, ".go:") && !strings.HasPrefix(place, "testscript.go:") {
 			return reason
 		}
 	}

@@ -24,6 +24,7 @@ func TestReport(t *testing.T) {
 	}{
 		{"pass", pass, true, "1 passed, 0 failed, 0 skipped"},
 		{"allowed skip", pass + skipped("TestOld", "no such kernel here"), true, "1 passed, 0 failed, 1 skipped"},
+		{"reason before a log", pass + strings.Replace(skipped("TestOld", "no such kernel"), `{"Action":"skip"`, `{"Action":"output","Package":"m/p","Test":"TestOld","Output":"    testscript.go:9: WORK=x\n"}`+"\n"+`{"Action":"skip"`, 1), true, "1 skipped"},
 		{"other reason", skipped("TestOld", "lazy"), false, "NOT ALLOWED"},
 		{"other test", skipped("TestNew", "no such kernel"), false, "NOT ALLOWED"},
 		{"failure", `{"Action":"output","Package":"m/p","Test":"TestB","Output":"boom\n"}` + "\n" + `{"Action":"fail","Package":"m/p","Test":"TestB"}` + "\n", false, "boom"},

@@ -33,7 +33,7 @@ crash: build ## kill it at random moments, CRASH (default 200) times each
 	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_STORM=$(or $(CRASH),200) $(GO) test -count=1 -timeout 60m -run 'TestCase_S04' ./sandbox/namespace
 	@$(GO) test -count=1 -timeout 60m -run 'TestRandomCrashes' ./airlock -rapid.checks=$(or $(CRASH),200)
 
-fuzz: ## fuzz every fuzz target for FUZZ (default 30s) each
+fuzz: ## fuzz every target for FUZZ (default 30s; 300x for a number of inputs) each
 	@scripts/fuzz $(or $(FUZZ),30s)
 
 bench: build ## print one JSON line a metric; BENCH="name …" chooses

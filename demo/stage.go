@@ -120,7 +120,7 @@ func (s *stage) killWhen(what string, look func() (bool, error), args ...string)
 	if killErr := cmd.Process.Kill(); err == nil && killErr != nil {
 		err = killErr
 	}
-	_ = <-ended // it was killed
+	<-ended //nolint:errcheck // it was killed
 	if err == nil {
 		fmt.Printf("*** killed with SIGKILL: %s\n", what) //nolint:forbidigo // this is a program for people
 	}

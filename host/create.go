@@ -18,7 +18,6 @@ type RunRequest struct {
 	Argv        []string // of a foreign agent; excludes Prompt
 	Model       string
 	Engine      string
-	Isolation   string // "none": no boundary
 	Require     []caisson.Control
 	Preset      string
 	Branch      string
@@ -91,6 +90,11 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 			spec.Require = append(spec.Require, control)
 		}
 	}
+	for _, name := range want.Env {
+		if h.env(name) == "" {
+			return spec, caisson.Errorf(caisson.CodeUsage, "there is no variable %s to pass on", name).WithHint("Set it, or leave it out.")
+		}
+	}
 	if len(spec.Env) == 0 {
 		spec.Env = c.Env
 	}
@@ -106,12 +110,6 @@ func orElse(s, otherwise string) string {
 }
 
 func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want RunRequest, c config.Config) error {
-	if want.Isolation == EngineNone {
-		return caisson.Errorf(caisson.CodeUnsupported, "running without a sandbox is not offered").WithHint("Leave --isolation out.")
-	}
-	if want.Isolation != "" {
-		return caisson.Errorf(caisson.CodeUsage, "--isolation takes only %q", EngineNone)
-	}
 	if _, err := h.guest(); err != nil {
 		return err
 	}

@@ -23,6 +23,15 @@ type Check struct {
 	Fix  string `json:"fix,omitempty"`
 }
 
+// Ailing reports a host that could not even be opened.
+func Ailing(err error) Report {
+	if err == nil {
+		return Report{OK: true}
+	}
+	e := caisson.AsError(err)
+	return Report{Checks: []Check{{Name: string(e.Code), Says: e.Error(), Fix: e.HintText()}}}
+}
+
 // Doctor tries what a run would need.
 func (h *Host) Doctor(ctx context.Context) Report {
 	report := Report{OK: true}

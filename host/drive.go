@@ -92,7 +92,7 @@ func (h *Host) Await(ctx context.Context, id caisson.RunID) (caisson.Run, error)
 		if err != nil || r.State.Terminal() {
 			return r, err
 		}
-		if driven, err := h.driven(ctx, r); err != nil || !driven {
+		if driven, err := h.Driven(ctx, r); err != nil || !driven {
 			return r, err
 		}
 		// A driver that dies writes nothing: it is looked for each second.
@@ -108,8 +108,8 @@ func (h *Host) Await(ctx context.Context, id caisson.RunID) (caisson.Run, error)
 	}
 }
 
-// driven tells whether a process drives the run, as far as can be told here.
-func (h *Host) driven(ctx context.Context, r caisson.Run) (bool, error) {
+// Driven tells whether a process drives the run, as far as can be told here.
+func (h *Host) Driven(ctx context.Context, r caisson.Run) (bool, error) {
 	if r.Lease.Instance == "" {
 		return false, nil
 	}

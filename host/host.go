@@ -20,9 +20,6 @@ import (
 	"github.com/caisson-run/caisson/workspace"
 )
 
-// EngineNone names the absence of a boundary.
-const EngineNone = "none"
-
 // Options say where a host stands.
 type Options struct {
 	Env func(string) string

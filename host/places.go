@@ -96,7 +96,11 @@ func (h *Host) idle(ctx context.Context, ws caisson.Workspace) error {
 	if err != nil {
 		return err
 	}
-	if r.State == caisson.RunRunning || r.State == caisson.RunCancelling {
+	busy, err := h.Driven(ctx, r)
+	if err != nil {
+		return err
+	}
+	if busy && (r.State == caisson.RunRunning || r.State == caisson.RunCancelling) {
 		return caisson.Errorf(caisson.CodeStateInvalid, "run %s is at work in it", r.ID).WithHint("Wait for it, or `caisson runs cancel %s`.", r.ID)
 	}
 	return nil
@@ -114,24 +118,34 @@ func (h *Host) gather(ctx context.Context, ws caisson.Workspace, want MergeReque
 			err = e
 		}
 	}()
-	dirty, err := run(ctx, box, caisson.Command{Argv: []string{"git", "status", "--porcelain", "-z"}, Dir: ws.Path})
-	if err != nil {
+	if err := h.bringHome(ctx, ws, box); err != nil {
 		return err
 	}
-	if dirty != "" {
+	// The branch outside counts: a person may have committed there.
+	var uncommitted bytes.Buffer
+	tip := workspace.DiffOptions{From: "refs/heads/" + ws.Branch, Stat: true, Out: &limited{to: &uncommitted, left: 64 << 10}}
+	if err := h.workspaces.Diff(ctx, ws, box, tip); err != nil {
+		return err
+	}
+	if uncommitted.Len() > 0 {
 		if !want.Commit {
-			names := strings.Split(strings.TrimRight(dirty, "\x00"), "\x00")
-			return caisson.Errorf(caisson.CodeWorkspaceDirty, "%d files of the workspace are not committed", len(names)).
-				WithHint("Look with `caisson workspace diff`; commit them with `--commit`.").With("files", names)
+			return caisson.Errorf(caisson.CodeWorkspaceDirty, "there are changes in the workspace that are not committed").
+				WithHint("Look with `caisson workspace diff`; commit them with `--commit`.").With("stat", uncommitted.String())
 		}
 		message := orElse(want.Message, "Work of "+ws.Name)
-		if _, err := run(ctx, box, caisson.Command{Argv: []string{"git", "add", "-A"}, Dir: ws.Path}); err != nil {
+		if err := run(ctx, box, []string{"git", "add", "-A"}, ws.Path); err != nil {
 			return err
 		}
-		if _, err := run(ctx, box, caisson.Command{Argv: []string{"git", "commit", "-q", "-m", message}, Dir: ws.Path}); err != nil {
+		if err := run(ctx, box, []string{"git", "commit", "-q", "-m", message}, ws.Path); err != nil {
 			return err
 		}
 	}
+	return h.bringHome(ctx, ws, box)
+}
+
+// bringHome imports what was committed inside; commits that the branch cannot
+// take are said.
+func (h *Host) bringHome(ctx context.Context, ws caisson.Workspace, box workspace.Box) error {
 	imported, err := h.workspaces.Import(ctx, ws, box, ofAgent)
 	if err == nil && imported.Diverged != "" {
 		return caisson.Errorf(caisson.CodeImportHeld, "the agent's commits are kept on %s: %s", imported.Diverged, imported.Why).
@@ -140,27 +154,26 @@ func (h *Host) gather(ctx context.Context, ws caisson.Workspace, want MergeReque
 	return err
 }
 
-// run runs a command in a box and returns what it printed; one that does not
-// succeed is an error with what it said.
-func run(ctx context.Context, box workspace.Box, cmd caisson.Command) (string, error) {
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &limited{to: &out, left: 1 << 20}, &limited{to: &complaint, left: 4 << 10}
-	p, err := box.Hold(ctx, cmd)
+// run runs a command in a box; one that does not succeed is an error with what
+// it said.
+func run(ctx context.Context, box workspace.Box, argv []string, dir string) error {
+	var complaint bytes.Buffer
+	p, err := box.Hold(ctx, caisson.Command{Argv: argv, Dir: dir, Stderr: &limited{to: &complaint, left: 4 << 10}})
 	if err != nil {
-		return "", err
+		return err
 	}
 	if err := p.Release(); err != nil {
 		p.Drop()
-		return "", err
+		return err
 	}
 	exit, err := p.Wait(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if exit.Code != 0 {
-		return "", caisson.Errorf(caisson.CodeGitFailed, "%s: status %d: %s", strings.Join(cmd.Argv, " "), exit.Code, strings.TrimSpace(complaint.String()))
+		return caisson.Errorf(caisson.CodeGitFailed, "%s: status %d: %s", strings.Join(argv, " "), exit.Code, strings.TrimSpace(complaint.String()))
 	}
-	return out.String(), nil
+	return nil
 }
 
 // limited keeps the first bytes and drops the rest: a box may print for ever.

@@ -85,7 +85,14 @@ func (h *Host) Settings(ctx context.Context) ([]Setting, error) {
 	}
 	var list []Setting
 	for _, row := range config.Reference() {
-		list = append(list, Setting{Key: row.Key, Value: c.Value(row.Key), From: c.Origin(row.Key)})
+		value := c.Value(row.Key)
+		switch {
+		case row.Key == "state_dir":
+			value = h.Paths.State
+		case value == "":
+			value = row.Default
+		}
+		list = append(list, Setting{Key: row.Key, Value: value, From: c.Origin(row.Key)})
 	}
 	return list, nil
 }

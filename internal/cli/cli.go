@@ -90,12 +90,13 @@ before it happens, and done inside the boundary.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON: one object, or one a line")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.SetFlagErrorFunc(usageOf)
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
 		a.runCommand(), a.runsCommand(), a.reviewCommand(), a.workspaceCommand(), a.policyCommand(),
 		a.auditCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand(),
 	)
+	root.InitDefaultCompletionCmd()
 	strict(root)
 	return root
 }
@@ -105,7 +106,7 @@ func strict(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return usage(err)
+				return usageOf(cmd, err)
 			}
 			return nil
 		}
@@ -130,6 +131,11 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 
 func usage(err error) error {
 	return &caisson.Error{Code: caisson.CodeUsage, Message: err.Error()}
+}
+
+// usageOf is a usage error that names the command.
+func usageOf(cmd *cobra.Command, err error) error {
+	return (&caisson.Error{Code: caisson.CodeUsage, Message: err.Error()}).WithHint("It is used so: %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 }
 
 // host opens the host for one command.

@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
 
+	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
 	"github.com/spf13/cobra"
 )
@@ -12,16 +13,25 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Say what this host can enforce, and the fix for what it cannot", Args: cobra.NoArgs,
-		RunE: a.with(func(ctx context.Context, h *host.Host, _ []string) error {
-			report := h.Doctor(ctx)
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			ctx := cmd.Context()
+			h, openErr := a.host(ctx)
+			report := host.Ailing(openErr)
+			if openErr == nil {
+				defer func() { err = errors.Join(err, h.Close()) }()
+				report = h.Doctor(ctx)
+			}
 			if err := a.print(report, func(w io.Writer) { a.doctorReport(w, report) }); err != nil {
 				return err
 			}
-			if !report.OK {
+			switch {
+			case openErr != nil:
+				return status(caisson.CodeOf(openErr).Info().Exit)
+			case !report.OK:
 				return &exitError{1}
 			}
 			return nil
-		}),
+		},
 	}
 }
 

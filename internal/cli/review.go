@@ -68,18 +68,26 @@ func (a *app) reviewTable(w io.Writer, reviews []caisson.Review, now time.Time) 
 }
 
 func stateOf(r caisson.Review) string {
-	if r.Decision != nil {
-		return string(r.Decision.Kind) + " by " + line(r.Decision.By, 30)
+	if d := r.Decision; d != nil {
+		text := string(d.Kind) + " by " + line(d.By, 30)
+		if d.Feedback != "" {
+			text += ": " + line(d.Feedback, 80)
+		}
+		return text
 	}
 	return string(r.State)
 }
 
 // subjectOf is what a review is about, in one line.
 func subjectOf(r caisson.Review) string {
-	if r.Question != nil {
+	switch {
+	case r.Kind == caisson.ReviewUnknown:
+		return "began, end unseen: " + callSubject(r.Call, "")
+	case r.Question != nil:
 		return r.Question.Text
+	default:
+		return callSubject(r.Call, "")
 	}
-	return callSubject(r.Call, "")
 }
 
 // callSubject is what a call would do, in one line: its command, what it looks
@@ -92,10 +100,11 @@ func callSubject(c caisson.Call, tree string) string {
 		return strings.Join(c.Facets.Argv[0], " ")
 	}
 	var search struct {
-		Pattern string `json:"pattern"`
+		Pattern  string `json:"pattern"`
+		Question string `json:"question"`
 	}
-	if json.Unmarshal(c.Input, &search) == nil && search.Pattern != "" {
-		return search.Pattern
+	if json.Unmarshal(c.Input, &search) == nil && search.Pattern+search.Question != "" {
+		return search.Pattern + search.Question
 	}
 	if len(c.Facets.Paths) > 0 {
 		path := c.Facets.Paths[0].Path
@@ -174,12 +183,28 @@ func (a *app) decide(use, short, example string, setUp func(cmd *cobra.Command) 
 		}
 		if err := a.print(decided, func(w io.Writer) {
 			fmt.Fprintf(w, "%s  %s  run %s\n", decided.ID, stateOf(decided), decided.Run)
-		}); err != nil || !resume {
+		}); err != nil {
 			return err
+		}
+		if !resume {
+			return a.sayUndriven(ctx, h, decided.Run)
 		}
 		return a.resumeDecided(ctx, h, decided.Run)
 	})
 	return cmd
+}
+
+// sayUndriven tells who has answered without --resume that nobody goes on with it.
+func (a *app) sayUndriven(ctx context.Context, h *host.Host, id caisson.RunID) error {
+	r, err := h.Ledger.Run(ctx, id)
+	if err != nil || r.State.Terminal() || a.json {
+		return err
+	}
+	driven, err := h.Driven(ctx, r)
+	if err == nil && !driven {
+		fmt.Fprintf(a.io.Err, "  nobody drives run %s: caisson runs resume %s\n", id, id)
+	}
+	return err
 }
 
 func (a *app) reviewApprove() *cobra.Command {
@@ -271,11 +296,11 @@ func span(d time.Duration) string {
 		return "0 s"
 	case d < time.Minute:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
+	case d < time.Hour-30*time.Second:
+		return fmt.Sprintf("%d min", int(d.Round(time.Minute).Minutes()))
+	case d < 48*time.Hour-30*time.Minute:
+		return fmt.Sprintf("%d h", int(d.Round(time.Hour).Hours()))
 	default:
-		return fmt.Sprintf("%d d", int(d.Hours()/24))
+		return fmt.Sprintf("%d d", int(d.Round(24*time.Hour).Hours()/24))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 // maxCost is far above what any run costs, in US dollars.
@@ -28,7 +29,8 @@ it does is printed a line a call; what policy wants reviewed is asked here on a
 terminal, and can be answered from any other with "caisson review".
 
 Ctrl-C once stops the turn and parks the run ("caisson runs resume" goes on);
-twice cancels it. A command after "--" that is stopped so is begun anew by
+again at once cancels it. While a command after "--" has the terminal, keys go
+to it. A command after "--" that is stopped so is begun anew by
 "runs resume".
 
 With --json: each event of the run as a line, then the run. A command after "--"
@@ -46,7 +48,6 @@ command's own status.`,
 	flags := cmd.Flags()
 	flags.StringVar(&want.Model, "model", "", "provider/model, or script:FILE")
 	flags.StringVar(&want.Engine, "engine", "", "sandbox engine (default: the strongest that works here)")
-	flags.StringVar(&want.Isolation, "isolation", "", `"none" runs without any sandbox; must be said out loud`)
 	flags.StringSliceVar(&require, "require", nil, "controls without which the run is refused (default files,network,processes)")
 	flags.StringVar(&want.Preset, "preset", "", "supervised, sandboxed or unattended")
 	flags.StringVar(&want.Branch, "branch", "", "branch to work on (default caisson/RUN)")
@@ -58,7 +59,7 @@ command's own status.`,
 	flags.Int64Var(&want.Budget.Calls, "max-calls", 0, "calls")
 	flags.DurationVar(&want.Budget.Wall, "deadline", 0, "running time; waiting for a person does not count")
 	flags.StringSliceVar(&want.Env, "env", nil, "names of variables of yours that the agent may see")
-	flags.BoolVarP(&detach, "detach", "d", false, "go on in the background")
+	flags.BoolVarP(&detach, "detach", "d", false, "go on in the background; what is asked parks the run at once")
 	cmd.RunE = a.with(func(ctx context.Context, h *host.Host, args []string) error {
 		if !(*cost >= 0 && *cost <= maxCost) { // not a number is neither
 			return usage(fmt.Errorf("--max-cost takes US dollars, from 0 to %d", maxCost))
@@ -101,7 +102,7 @@ func (a *app) run(ctx context.Context, h *host.Host, want host.RunRequest, detac
 		if ws, err := h.Ledger.Workspace(ctx, r.Spec.Workspace); err == nil {
 			where = "branch " + ws.Branch
 		}
-		fmt.Fprintf(a.io.Err, "  run %s  %s  sandbox %s\n", r.ID, printable(where), boxOf(r))
+		fmt.Fprintf(a.io.Err, "  run %s  %s  sandbox %s\n", r.ID, printable(where), r.Spec.Engine)
 	}
 	return a.drive(ctx, h, r, host.DriveOptions{})
 }
@@ -175,6 +176,7 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 		return err
 	}
 	own := r.State.Terminal() && r.Cause == "" && len(calls) > 0 && calls[len(calls)-1].Result != nil && calls[len(calls)-1].Result.Error == nil
+	own = own && !term.IsTerminal(int(a.io.Err.Fd())) // on a terminal the person is told how to go on
 	switch {
 	case a.json:
 		if err := encode(a.io.Err, r); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -31,11 +32,14 @@ func (a *app) runsLs() *cobra.Command {
 					}
 				}
 			}
+			if limit < 0 {
+				return usage(fmt.Errorf("--limit is %d: it cannot be negative", limit))
+			}
 			runs, err := h.Ledger.Runs(ctx, filter)
 			if err != nil {
 				return err
 			}
-			return printEach(a, runs, func(w io.Writer) { a.runTable(w, runs, h.Ledger.Now()) })
+			return printEach(a, runs, func(w io.Writer) { a.runTable(w, runs, undriven(ctx, h, runs...), h.Ledger.Now()) })
 		}),
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most this many; 0 for all")
@@ -43,24 +47,35 @@ func (a *app) runsLs() *cobra.Command {
 	return cmd
 }
 
-func (a *app) runTable(w io.Writer, runs []caisson.Run, now time.Time) {
+// undriven says of runs that are on record as at work that nobody works on them.
+func undriven(ctx context.Context, h *host.Host, runs ...caisson.Run) map[caisson.RunID]bool {
+	left := map[caisson.RunID]bool{}
+	for _, r := range runs {
+		if r.State == caisson.RunRunning || r.State == caisson.RunCancelling {
+			driven, err := h.Driven(ctx, r)
+			left[r.ID] = err == nil && !driven
+		}
+	}
+	return left
+}
+
+func (a *app) runTable(w io.Writer, runs []caisson.Run, left map[caisson.RunID]bool, now time.Time) {
 	if len(runs) == 0 {
 		fmt.Fprintln(w, "No runs.")
 		return
 	}
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, r := range runs {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d turns\t%s ago\t%s\n", r.ID, a.runState(r), boxOf(r), r.Turns, span(now.Sub(r.Created)), line(wantOf(r), 60))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d turns\t%s ago\t%s\n", r.ID, a.runState(r)+leftText(left[r.ID]), r.Spec.Engine, r.Turns, span(now.Sub(r.Created)), line(wantOf(r), 60))
 	}
 	_ = tw.Flush() // writes to w, whose errors the last write shows
 }
 
-// boxOf names the boundary; the absence of one is never said quietly.
-func boxOf(r caisson.Run) string {
-	if r.Spec.Engine == host.EngineNone {
-		return "NO SANDBOX"
+func leftText(left bool) string {
+	if left {
+		return ", nobody drives it"
 	}
-	return r.Spec.Engine
+	return ""
 }
 
 func (a *app) runState(r caisson.Run) string {
@@ -104,20 +119,23 @@ func (a *app) runsShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(view, func(w io.Writer) { a.runDetails(w, view) })
+			return a.print(view, func(w io.Writer) { a.runDetails(w, view, undriven(ctx, h, r)[r.ID]) })
 		})
 }
 
-func (a *app) runDetails(w io.Writer, v host.RunView) {
+func (a *app) runDetails(w io.Writer, v host.RunView, left bool) {
 	r := v.Run
-	fmt.Fprintf(w, "%s  %s  %s\n", r.ID, a.runState(r), line(wantOf(r), 100))
+	fmt.Fprintf(w, "%s  %s  %s\n", r.ID, a.runState(r)+leftText(left), line(wantOf(r), 100))
+	if left {
+		fmt.Fprintf(w, "  go on: caisson runs resume %s\n", r.ID)
+	}
 	if r.Text != "" {
 		fmt.Fprintf(w, "  says       %s\n", line(r.Text, 400))
 	}
 	if v.Workspace != nil {
 		fmt.Fprintf(w, "  workspace  %s on branch %s from %s\n", printable(v.Workspace.Path), printable(v.Workspace.Branch), v.Workspace.Base[:min(12, len(v.Workspace.Base))])
 	}
-	fmt.Fprintf(w, "  sandbox    %s\n", a.isolationLine(boxOf(r), v.Isolation))
+	fmt.Fprintf(w, "  sandbox    %s\n", a.isolationLine(r.Spec.Engine, v.Isolation))
 	fmt.Fprintf(w, "  used       %s, %d turns, %d calls, %s running\n", tokensText(v.Pool.Used), v.Pool.Used.Turns, v.Pool.Used.Calls, r.Active.Round(100*time.Millisecond))
 	tree := ""
 	if v.Workspace != nil {
@@ -125,6 +143,9 @@ func (a *app) runDetails(w io.Writer, v host.RunView) {
 	}
 	for _, c := range v.Calls {
 		fmt.Fprintf(w, "  · %s\n", a.callLine(c, tree))
+	}
+	if n := len(v.Calls); len(r.Spec.Argv) > 0 && n > 0 && v.Calls[n-1].Result != nil {
+		fmt.Fprintf(w, "\n%s\n", printable(strings.TrimRight(v.Calls[n-1].Result.Text, "\n")))
 	}
 	for _, q := range v.Open {
 		fmt.Fprintf(w, "  ? %s\n", a.askedLine(q))
@@ -157,10 +178,22 @@ func (a *app) runsLog() *cobra.Command {
 }
 
 func (a *app) runsAttach() *cobra.Command {
-	return a.runArg("attach RUN", "Watch a run that another process drives, and answer what it asks",
+	cmd := a.runArg("attach RUN", "Watch a run that another process drives, and answer what it asks",
 		func(ctx context.Context, h *host.Host, r caisson.Run) error {
-			return a.watch(ctx, h, r)
+			driven, err := h.Driven(ctx, r)
+			if err != nil {
+				return err
+			}
+			if driven || r.State.Terminal() || !a.terminal() || a.json {
+				return a.watch(ctx, h, r)
+			}
+			fmt.Fprintf(a.io.Err, "  nobody drives run %s: it is taken up here\n", r.ID)
+			return a.resume(ctx, h, r, host.DriveOptions{})
 		})
+	cmd.Long = `Watch a run that another process drives, and answer what it asks. A run that
+nobody drives, as it is parked or its process was killed, is taken up here if
+this is a terminal.`
+	return cmd
 }
 
 func (a *app) runsResume() *cobra.Command {

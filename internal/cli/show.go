@@ -39,9 +39,6 @@ func (a *app) follow(ctx context.Context, h *host.Host, id caisson.RunID, seq in
 
 // isolationLine says in one line what a boundary enforces.
 func (a *app) isolationLine(engine string, iso caisson.Isolation) string {
-	if engine == "NO SANDBOX" {
-		return a.colour("31;1", "NONE: nothing is confined")
-	}
 	text := engine + ":"
 	for _, row := range iso.Controls {
 		mark := "✗"
@@ -64,7 +61,7 @@ func (a *app) callLine(c caisson.CallRecord, tree string) string {
 		}
 		if c.State != caisson.CallState(caisson.OutcomeDone) {
 			end = a.colour("31", string(c.State)) + "  " + end
-			if r.Error != nil {
+			if r.Error != nil && r.Error.Error() != r.Summary {
 				end += "  " + line(r.Error.Error(), 120)
 			}
 		}
@@ -110,6 +107,11 @@ func (l *lines) event(ctx context.Context, e caisson.Event) error {
 			return err
 		}
 		l.to.line("  · %s", l.a.callLine(c, l.tree))
+	case caisson.EventIsolation:
+		var iso caisson.Isolation
+		if json.Unmarshal(e.Body, &iso) == nil && !iso.Enforces(caisson.Controls()...) {
+			l.to.line("  sandbox %s", l.a.isolationLine(iso.Engine, iso))
+		}
 	case caisson.EventReviewOpened:
 		r, err := l.h.Ledger.Review(ctx, ref.Review)
 		if err != nil {

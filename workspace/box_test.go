@@ -4,35 +4,13 @@ package workspace_test
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox/namespace"
+	"github.com/caisson-run/caisson/sandbox/sandboxtest"
 )
-
-// guest builds the guest program once, when the first box is opened.
-var guest = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "caisson-guest-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "caisson-guest")
-	build := exec.Command("go", "build", "-o", path, "github.com/caisson-run/caisson/cmd/caisson-guest")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if program := os.Getenv("CAISSON_TEST_GUEST"); program != "" {
-		return os.ReadFile(program)
-	}
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build guest: %w: %s", err, out)
-	}
-	return os.ReadFile(path)
-})
 
 // box is an open sandbox of the built-in engine around a workspace.
 type box struct {
@@ -44,10 +22,7 @@ type box struct {
 
 func newBox(t testing.TB, ws caisson.Workspace) *box {
 	t.Helper()
-	if _, err := guest(); err != nil {
-		t.Fatal(err)
-	}
-	engine := namespace.New(namespace.Options{Guest: guest, Instance: caisson.NewInstanceID()})
+	engine := namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()})
 	sandbox, err := engine.Open(t.Context(), caisson.SandboxSpec{
 		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home,
 	})

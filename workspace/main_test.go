@@ -4,12 +4,12 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/caisson-run/caisson/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(makerEnv) != "" {
 		os.Exit(maker())
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(sandboxtest.Main(m))
 }

@@ -3,14 +3,11 @@
 package namespace_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox/namespace"
@@ -18,7 +15,6 @@ import (
 )
 
 const (
-	guestEnv = "CAISSON_TEST_GUEST" // path of the guest program
 	stormEnv = "CAISSON_TEST_STORM" // be a host that is killed
 	// testUser is nobody's: not in /etc/passwd, and not the box's.
 	testUser = 64321
@@ -31,37 +27,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(hostEnv) != "" {
 		os.Exit(probeHost())
 	}
-	os.Exit(runTests(m))
-}
-
-func runTests(m *testing.M) int {
-	if os.Getenv(guestEnv) == "" {
-		dir, err := os.MkdirTemp("", "caisson-guest-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		path := filepath.Join(dir, "caisson-guest")
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/caisson-run/caisson/cmd/caisson-guest")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build guest: %v\n%s", err, out)
-			return 1
-		}
-		os.Setenv(guestEnv, path)
-	}
-	code := m.Run()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	os.Exit(sandboxtest.Main(m))
 }
 
 func newEngine() *namespace.Engine {
 	return namespace.New(namespace.Options{
-		Guest:    func() ([]byte, error) { return os.ReadFile(os.Getenv(guestEnv)) },
+		Guest:    sandboxtest.Guest,
 		Instance: "itest",
 	})
 }
@@ -91,7 +62,7 @@ func TestSuiteUnprivileged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	for name, from := range map[string]string{"test": "/proc/self/exe", "guest": os.Getenv(guestEnv)} {
+	for name, from := range map[string]string{"test": "/proc/self/exe", "guest": os.Getenv(sandboxtest.GuestEnv)} {
 		raw, err := os.ReadFile(from)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), raw, 0o755)
@@ -114,7 +85,7 @@ func TestSuiteUnprivileged(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "test"), args...)
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"), guestEnv + "=" + filepath.Join(dir, "guest")}
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"), sandboxtest.GuestEnv + "=" + filepath.Join(dir, "guest")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testUser, Gid: testUser}}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

@@ -244,7 +244,8 @@ func twoAreApart(t *testing.T, h Harness) {
 	if err := p.Release(); err != nil {
 		t.Fatal(err)
 	}
-	a.sh("cat /proc/[0-9]*/comm | grep -qx sleep")
+	// Until the shell has become it; the patience of the command bounds the loop.
+	a.sh("until cat /proc/[0-9]*/comm | grep -qx sleep; do :; done")
 	b.fails("cat /proc/[0-9]*/comm | grep -qx sleep")
 	if err := b.Close(); err != nil {
 		t.Fatal(err)

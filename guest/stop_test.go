@@ -1,9 +1,12 @@
 package guest_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,9 +19,9 @@ import (
 // slow is what a loaded machine may take beside what is promised.
 const slow = 400 * time.Millisecond
 
-// alive returns how many processes there are below the guest, holders included.
-// The holder of a command that has ended may be ending still when that is told,
-// and is given a moment.
+// alive returns how many processes there are below the guest. None that a
+// command started may be left, at once; the holder of one that has ended is the
+// guest's own, has nothing left to do but to exit, and is given a moment.
 func (b *box) alive(tb testing.TB) int {
 	tb.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -28,10 +31,19 @@ func (b *box) alive(tb testing.TB) int {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if n := len(proctree.Below(all, b.pid, nil)); n == 0 || time.Now().After(end) {
-			return n
+		left := proctree.Below(all, b.pid, nil)
+		if len(left) == 0 || time.Now().After(end) || slices.ContainsFunc(left, b.started) {
+			return len(left)
 		}
 	}
+}
+
+// started tells whether a process is one of a command's. A holder is the guest's
+// child and bears its name; one that is gone meanwhile is nobody's.
+func (b *box) started(p proctree.Process) bool {
+	own, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.pid))
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
+	return err == nil && (p.Parent != b.pid || !bytes.Equal(name, own))
 }
 
 // A deadline on a command whose grandchild called setsid, forked twice and holds

@@ -69,6 +69,9 @@ const (
 	CodeScriptEnded           Code = "script-ended"
 	CodeScriptMismatch        Code = "script-mismatch"
 	CodePromptEmpty           Code = "prompt-empty"
+	CodeEngineUnavailable     Code = "engine-unavailable"
+	CodeImageUnusable         Code = "image-unusable"
+	CodeNetworkRefused        Code = "network-refused"
 )
 
 var codeTable = []CodeInfo{
@@ -139,4 +142,7 @@ var codeTable = []CodeInfo{
 	{CodeScriptEnded, false, 400, 1, "the model script has no more turns", ""},
 	{CodeScriptMismatch, false, 409, 1, "the model script expected something else", ""},
 	{CodePromptEmpty, false, 400, 2, "the prompt is empty", "Say what to do."},
+	{CodeEngineUnavailable, true, 503, 75, "the engine does not answer", "Start it; `caisson doctor` tells where it was looked for."},
+	{CodeImageUnusable, false, 400, 78, "no sandbox can be made of the image", ""},
+	{CodeNetworkRefused, false, 403, 77, "the host may not be reached from inside", "Add it to `network:` in your own config."},
 }

@@ -106,6 +106,31 @@ type SandboxSpec struct {
 	Env     []string // KEY=value, beside the fixed allow-list; never on an argv
 	Limits  Limits
 	Require []Control // default: files, network, processes
+	// Hide are patterns of files of the workspace that are masked (** crosses
+	// directories); they are looked for again before each command.
+	Hide []string
+	// Ptrace lets programs inside trace each other, as debuggers do.
+	Ptrace bool
+	// Egress is the only way out. Nil: there is none.
+	Egress Egress
+}
+
+// Egress judges every name that programs inside look up, and carries every
+// connection that they make to the outside. Safe for concurrent use; what calls
+// it must expect hostile names.
+type Egress interface {
+	// Resolvable tells whether a name may be looked up inside. What is answered
+	// there is never the name's own address, and no look-up leaves the sandbox.
+	Resolvable(ctx context.Context, name string) bool
+	// Ports are those of the rules in force now, for engines that cannot
+	// redirect all of them.
+	Ports() []uint16
+	// Carry serves a connection from inside to its end and closes it. target is
+	// the name:port that the program dialled, or empty where it dialled the
+	// proxy and tells it (HTTP, CONNECT or SOCKS5). It ends when ctx does. conn
+	// is a net.Conn; this package does not name that one, as the guest is linked
+	// from it and must not carry a resolver.
+	Carry(ctx context.Context, conn io.ReadWriteCloser, target string)
 }
 
 // Engine is a way to make a boundary. Safe for concurrent use.

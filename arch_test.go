@@ -39,6 +39,7 @@ var layers = map[string]int{
 	"sandbox/namespace":   2,
 	"workspace":           2,
 	"airlock":             2,
+	"terminal":            1,
 	"tool":                2,
 	"kernel":              3,
 	"agent":               3,

@@ -28,7 +28,7 @@ const tidyBound = 10 * time.Second
 func (h *Host) tidy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tidyBound)
 	defer cancel()
-	errs := []error{h.tidyBoxes(ctx), h.workspaces.Tidy(ctx)}
+	errs := []error{h.tidyBoxes(ctx), h.tidySessions(ctx), h.workspaces.Tidy(ctx)}
 	for _, engine := range h.engines {
 		if e, can := engine.(tidier); can {
 			errs = append(errs, e.Tidy(ctx))
@@ -90,13 +90,7 @@ func (h *Host) tidyInstances(ctx context.Context) error {
 }
 
 func (h *Host) askedInstances(ctx context.Context) (map[caisson.InstanceID]bool, error) {
-	filter := caisson.RunFilter{}
-	for _, s := range caisson.RunStates().States() {
-		if state := caisson.RunState(s); !state.Terminal() {
-			filter.States = append(filter.States, state)
-		}
-	}
-	runs, err := h.Ledger.Runs(ctx, filter)
+	runs, err := h.open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/agent"
@@ -24,8 +25,19 @@ func (h *Host) socketOf(run caisson.RunID, inst caisson.InstanceID) string {
 	return filepath.Join(h.terminalsDir(), string(run)+"."+string(inst))
 }
 
+// ServeOptions say how a session is held.
+type ServeOptions struct {
+	Size caisson.Winsize // to begin with
+	// Expect waits, where the program ends at once, for the viewer that is about to come.
+	Expect bool
+}
+
+// expected bounds how long a program's last words wait for a viewer.
+const expected = 10 * time.Second
+
 // Serve drives a session and serves its terminal until its program has ended.
-func (h *Host) Serve(ctx context.Context, id caisson.RunID, size caisson.Winsize) (caisson.Run, error) {
+func (h *Host) Serve(ctx context.Context, id caisson.RunID, opts ServeOptions) (caisson.Run, error) {
+	size := opts.Size
 	r, err := h.Ledger.Run(ctx, id)
 	if err != nil {
 		return r, err
@@ -58,6 +70,12 @@ func (h *Host) Serve(ctx context.Context, id caisson.RunID, size caisson.Winsize
 		Agent: &agent.Options{Stdin: server, Stdout: server, Size: size, Resize: server.Sizes()},
 		Settled: func(ctx context.Context, drive caisson.Drive) error {
 			server.Ended()
+			if opts.Expect {
+				select {
+				case <-server.Seen():
+				case <-time.After(expected):
+				}
+			}
 			return holder.record(ctx, drive)
 		},
 	})

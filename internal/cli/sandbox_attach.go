@@ -66,7 +66,7 @@ func (a *app) reattach(ctx context.Context, h *host.Host, r caisson.Run, opts at
 		return caisson.Errorf(caisson.CodeStateInvalid, "session %s has ended: %s", r.ID, r.State).
 			WithHint("What it printed: `caisson runs show %s`.", r.ID)
 	}
-	if err := h.Hold(ctx, r.ID, sizeOf(a.io.Out)); err != nil {
+	if err := h.Hold(ctx, r.ID, host.ServeOptions{Size: sizeOf(a.io.Out), Expect: true}); err != nil {
 		return err
 	}
 	return a.attach(ctx, h, r.ID, opts)

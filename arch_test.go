@@ -37,6 +37,7 @@ var layers = map[string]int{
 	"schema":              1,
 	"sandbox/sandboxtest": 1,
 	"sandbox/namespace":   2,
+	"sandbox/container":   2,
 	"workspace":           2,
 	"airlock":             2,
 	"tool":                2,

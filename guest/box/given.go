@@ -168,7 +168,8 @@ func listSystem(p *plan.Plan) error {
 	}
 	for _, entry := range entries {
 		path := "/" + entry.Name()
-		if entry.Type()&fs.ModeSymlink != 0 || slices.Contains([]string{"/proc", "/dev", "/sys", plan.GivenDir}, path) {
+		// What is behind a link is listed by itself, or is not for programs inside.
+		if entry.Type()&fs.ModeSymlink != 0 || slices.Contains([]string{"/proc", "/dev", "/sys", plan.GivenDir}, path) || slices.Contains(writable(p), path) {
 			continue
 		}
 		p.System = append(p.System, path)

@@ -22,6 +22,9 @@ import (
 const registerIn = "CAISSON_TEST_REGISTER"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(keepName) != "" {
+		os.Exit(keep())
+	}
 	dir := os.Getenv(registerIn)
 	if dir == "" {
 		os.Exit(m.Run())

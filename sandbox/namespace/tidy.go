@@ -3,13 +3,11 @@
 package namespace
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,49 +58,4 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), dir), nil
-}
-
-// Tidy removes the cgroups of this user's boxes whose makers have ended. What
-// still runs in one is not ended: the guest of a maker that has ended ends by
-// itself, and Sweep ends what is on record.
-func (e *Engine) Tidy(ctx context.Context) error {
-	h, err := e.hierarchies()
-	if err != nil {
-		return fmt.Errorf("look for cgroups: %w", err)
-	}
-	var errs []error
-	for _, mount := range h.mounts {
-		errs = append(errs, filepath.WalkDir(mount, func(path string, d fs.DirEntry, err error) error {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if err != nil || !d.IsDir() {
-				return nil //nolint:nilerr // a cgroup that went away meanwhile, or one that is not ours to look into
-			}
-			if !strings.HasPrefix(d.Name(), groupPrefix+"s") {
-				return nil
-			}
-			if err := tidyGroup(path); err != nil {
-				return err
-			}
-			return fs.SkipDir
-		}))
-	}
-	return errors.Join(errs...)
-}
-
-func tidyGroup(dir string) error {
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil || int(st.Uid) != os.Geteuid() {
-		return nil //nolint:nilerr // gone meanwhile, or another's
-	}
-	lock, err := lockDir(dir)
-	if err != nil {
-		return nil //nolint:nilerr // gone meanwhile, or in use
-	}
-	defer lock.Close()
-	if err := removeGroup(dir, time.Now().Add(emptyBound/10)); !errors.Is(err, unix.EBUSY) {
-		return err
-	}
-	return nil
 }

@@ -69,15 +69,6 @@ func (e *Engine) cgroups() (*process.Cgroups, error) {
 	return e.groups, nil
 }
 
-// Tidy removes the cgroups of this user's boxes whose makers have ended.
-func (e *Engine) Tidy(ctx context.Context) error {
-	groups, err := e.cgroups()
-	if err != nil {
-		return err
-	}
-	return groups.Tidy(ctx)
-}
-
 // owner is who owns a file on disk.
 type owner struct{ uid, gid uint32 }
 
@@ -130,6 +121,10 @@ func (e *Engine) Close() error {
 // own descriptors in order from 0 up before it opens the program by number.
 const programFD = 200
 
+// programName is what the kernel calls the guest program of this engine: other
+// engines keep theirs under another name.
+const programName = "caisson-guest-" + Name
+
 // guest returns the guest program as a file of memory that nobody can change
 // any more, whoever gets hold of it.
 func (e *Engine) guest() (*os.File, error) {
@@ -154,9 +149,9 @@ func (e *Engine) guest() (*os.File, error) {
 }
 
 func seal(program []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("caisson-guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
+	fd, err := unix.MemfdCreate(programName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
 	if err == unix.EINVAL { //nolint:errorlint // a kernel before 6.3 knows no MFD_EXEC and needs none
-		fd, err = unix.MemfdCreate("caisson-guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		fd, err = unix.MemfdCreate(programName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make memory file: %w", err)
@@ -169,6 +164,9 @@ func seal(program []byte) (*os.File, error) {
 	file := os.NewFile(uintptr(high), "caisson-guest")
 	if _, err = file.Write(program); err == nil {
 		_, err = unix.FcntlInt(uintptr(high), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		err = process.Keep(file)
 	}
 	if err != nil {
 		file.Close()

@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
+	"github.com/caisson-run/caisson/process"
 )
 
 // endBound is how long a killed guest may take to be gone. The kernel ends its
@@ -23,7 +23,7 @@ const endBound = 10 * time.Second
 type box struct {
 	id       caisson.SandboxID
 	instance caisson.InstanceID
-	group    *group
+	group    *process.Group
 	process  *os.Process
 	stream   *os.File // the client's once it is connected
 	control  *os.File
@@ -57,7 +57,7 @@ func (b *box) Record() caisson.SandboxRecord {
 	}
 	return caisson.SandboxRecord{
 		ID: b.id, Instance: b.instance, Engine: Name, State: state, Guest: &root,
-		Leftovers: slices.Clone(b.group.dirs), Isolation: b.isolation, At: time.Now().UTC(),
+		Leftovers: b.group.Dirs(), Isolation: b.isolation, At: time.Now().UTC(),
 	}
 }
 
@@ -77,7 +77,7 @@ func (b *box) Done() <-chan struct{} { return b.done }
 func (b *box) watch() {
 	defer close(b.done)
 	_, err := b.process.Wait()
-	b.undone = errors.Join(err, b.group.remove())
+	b.undone = errors.Join(err, b.group.Remove())
 }
 
 // Close implements caisson.Sandbox.
@@ -109,7 +109,7 @@ func (b *box) abandon() error {
 			f.Close()
 		}
 	}
-	return b.group.remove()
+	return b.group.Remove()
 }
 
 // merge keeps the last value of each variable.

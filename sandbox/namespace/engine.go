@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
 )
 
 // Name is the engine's name in settings and records.
@@ -45,12 +46,36 @@ type Engine struct {
 	program *os.File // sealed copy of the guest
 	idmaps  map[owner]*os.File
 	probed  *probe
-	groups  *hierarchies
+	groups  *process.Cgroups
 }
 
 type probe struct {
 	isolation caisson.Isolation
 	err       error
+}
+
+// cgroups returns those of this process, found at the first use; nil with the
+// reason where they cannot be.
+func (e *Engine) cgroups() (*process.Cgroups, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.groups == nil {
+		found, err := process.FindCgroups()
+		if err != nil {
+			return nil, err
+		}
+		e.groups = found
+	}
+	return e.groups, nil
+}
+
+// Tidy removes the cgroups of this user's boxes whose makers have ended.
+func (e *Engine) Tidy(ctx context.Context) error {
+	groups, err := e.cgroups()
+	if err != nil {
+		return err
+	}
+	return groups.Tidy(ctx)
 }
 
 // owner is who owns a file on disk.

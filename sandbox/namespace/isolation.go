@@ -15,12 +15,11 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/process"
 )
 
-const delegate = "Run caisson where a cgroup is delegated: `systemd-run --user --scope -p Delegate=yes caisson …`."
-
 // isolation makes the report of what the set-up did and tried.
-func isolation(r plan.Report, g *group, u user) caisson.Isolation {
+func isolation(r plan.Report, g *process.Group, u user) caisson.Isolation {
 	tests := said(r)
 	landlock := ", Landlock (version " + fmt.Sprint(r.Landlock) + ")"
 	if r.Landlock == 0 {
@@ -91,15 +90,10 @@ func keepsGroups() bool {
 	return err != nil || slices.ContainsFunc(groups, func(g int) bool { return g != os.Getegid() })
 }
 
-func limitRow(control caisson.Control, g *group, u user) caisson.Enforcement {
-	row := caisson.Enforcement{Control: control, By: g.enforced[control]}
-	if row.By != "" {
-		row.Enforced, row.Test = true, "the limit was set before the first program ran"
+func limitRow(control caisson.Control, g *process.Group, u user) caisson.Enforcement {
+	row := g.Row(control)
+	if row.Enforced {
 		return row
-	}
-	row.Why, row.Fix = g.why[control], delegate
-	if os.Geteuid() == 0 {
-		row.Fix = "Mount a cgroup hierarchy with this controller writable."
 	}
 	switch control {
 	case caisson.ControlPids:

@@ -37,18 +37,21 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err != nil {
 		return nil, err
 	}
-	grouped := make(chan *group, 1)
-	go func() { grouped <- e.newGroup(spec.ID, spec.Limits) }() // takes as long as the plan
+	grouped := make(chan *process.Group, 1)
+	go func() { // takes as long as the plan
+		groups, _ := e.cgroups() // nil: the report says that there is none
+		grouped <- groups.Make(process.GroupSpec{ID: spec.ID, Limits: spec.Limits})
+	}()
 	l, u, err := e.lay(spec)
 	b := &box{id: spec.ID, instance: e.opts.Instance, group: <-grouped, done: make(chan struct{}), closed: make(chan struct{})}
 	if err != nil {
 		return nil, errors.Join(layError(err), b.abandon())
 	}
 	defer l.close()
-	if b.group.enforced[caisson.ControlPids] == "" && u.outside != 0 {
+	if !b.group.Enforces(caisson.ControlPids) && u.outside != 0 {
 		l.plan.Pids = spec.Limits.Pids
 	}
-	if b.group.enforced[caisson.ControlCPU] == "" {
+	if !b.group.Enforces(caisson.ControlCPU) {
 		l.plan.CPUs = spec.Limits.CPUs
 	}
 	err = b.begin(ctx, program, l, u)
@@ -87,13 +90,10 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout, u user) er
 	defer theirControl.Close()
 	b.control = control
 	attr := u.attributes()
-	if b.group.fd != nil {
-		attr.UseCgroupFD, attr.CgroupFD = true, int(b.group.fd.Fd())
-	}
 	if ctx.Err() != nil {
 		return cancelled(ctx)
 	}
-	err = b.group.start(func() error {
+	err = b.group.Start(attr, func() error {
 		child, err := start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
 		if err != nil {
 			return refusedStart(err)
@@ -130,8 +130,8 @@ func (b *box) prove(ctx context.Context, l *layout, u user, spec caisson.Sandbox
 	if b.root, err = process.Of(b.process.Pid); err != nil {
 		return b.lost("read identity of the guest", err)
 	}
-	if len(b.group.dirs) > 0 {
-		b.root.Cgroup = b.group.dirs[0]
+	if dirs := b.group.Dirs(); len(dirs) > 0 {
+		b.root.Cgroup = dirs[0]
 	}
 	greeted := b.greet(ctx, l, spec) // it is answered once the set-up has ended
 	report, err := b.setUp(ctx, l.plan)
@@ -153,10 +153,7 @@ func (b *box) prove(ctx context.Context, l *layout, u user, spec caisson.Sandbox
 func (b *box) greet(ctx context.Context, l *layout, spec caisson.SandboxSpec) <-chan error {
 	opts := guest.Options{
 		Workspace: l.plan.Workspace, Env: merge(environment(l.plan, spec)), Limits: spec.Limits, Root: b.root,
-		Identify: process.Within(b.root),
-	}
-	if b.group.oom != "" {
-		opts.OOM = b.group.kills
+		Identify: process.Within(b.root), OOM: b.group.OOM(),
 	}
 	greeted := make(chan error, 1)
 	go func() { // ends with the greeting, which is bounded

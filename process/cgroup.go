@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,7 +140,8 @@ func unifiedParent(own string) string {
 		}
 		_ = writeControl(filepath.Join(dir, "cgroup.subtree_control"), "+memory +pids +cpu") // what counts is what is there then
 		raw, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
-		if err == nil && strings.Contains(string(raw), "memory") && strings.Contains(string(raw), "pids") {
+		has := strings.Fields(string(raw))
+		if err == nil && slices.Contains(has, "memory") && slices.Contains(has, "pids") {
 			return dir
 		}
 	}

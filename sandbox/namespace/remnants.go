@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/layout"
 )
 
 // remain is a remnant and how it is removed where nobody holds it.
@@ -46,7 +47,7 @@ func (e *Engine) Tidy(ctx context.Context) error {
 
 // remains lists processes first: a cgroup can be removed when they have ended.
 func (e *Engine) remains(ctx context.Context) ([]remain, error) {
-	guests, err := process.AllKept(ctx, programName)
+	guests, err := process.AllKept(ctx, layout.ProgramName(Name))
 	if err != nil {
 		return nil, fmt.Errorf("look for guests: %w", err)
 	}
@@ -62,9 +63,9 @@ func (e *Engine) remains(ctx context.Context) ([]remain, error) {
 			r.Why = "whether who started it lives cannot be told"
 		}
 		r.remove = func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, endBound)
+			ctx, cancel := context.WithTimeout(ctx, layout.EndBound)
 			defer cancel()
-			return g.End(ctx, programName)
+			return g.End(ctx, layout.ProgramName(Name))
 		}
 		found = append(found, r)
 	}

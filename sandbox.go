@@ -145,6 +145,22 @@ type Engine interface {
 	// Sweep ends and removes everything that an ended process of ours left of
 	// a sandbox. What it cannot end is an error of CodeOrphanAlive that names it.
 	Sweep(ctx context.Context, record SandboxRecord) error
+	// Remnants lists what exists of this user's sandboxes at the engine now,
+	// whichever process of ours made it: asked of the kernel or the engine,
+	// never of a record or of memory. It changes nothing.
+	Remnants(ctx context.Context) ([]Remnant, error)
+}
+
+// Remnant is one thing of ours that exists on the host.
+type Remnant struct {
+	Kind string `json:"kind"` // process, mount, cgroup, netns, container, socket, lock, file, directory
+	Name string `json:"name"` // what the kernel or the engine calls it: a path, "pid 4711", a container's id
+	// Sandbox is the one it belongs to; empty where it bears no id.
+	Sandbox SandboxID `json:"sandbox,omitempty"`
+	// Live: its holder lives, or it cannot be told that it does not. Then it
+	// is no residue, and nobody removes it.
+	Live bool   `json:"live"`
+	Why  string `json:"why"` // how that is known
 }
 
 // SandboxRecord is what the ledger keeps of a sandbox: enough for another

@@ -85,6 +85,8 @@ type Report struct {
 type Test struct {
 	Control string `json:"control"`
 	Tried   string `json:"tried"`
+	// Read says that what is in force was read back, and nothing tried.
+	Read bool `json:"read,omitempty"`
 	// Broke says how it succeeded; empty: it was refused.
 	Broke string `json:"broke,omitempty"`
 }

@@ -6,18 +6,14 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/layout"
 )
-
-// endBound is how long a killed guest may take to be gone. The kernel ends its
-// whole namespace first; a process in uninterruptible sleep can hold it.
-const endBound = 10 * time.Second
 
 // box implements caisson.Sandbox.
 type box struct {
@@ -94,7 +90,7 @@ func (b *box) Close() error {
 		select {
 		case <-b.done:
 			b.failed = b.undone
-		case <-time.After(endBound):
+		case <-time.After(layout.EndBound):
 			b.failed = caisson.Errorf(caisson.CodeOrphanAlive, "process %d, the first of sandbox %s, does not end though it was killed", b.process.Pid, b.id)
 		}
 	})
@@ -110,20 +106,4 @@ func (b *box) abandon() error {
 		}
 	}
 	return b.group.Remove()
-}
-
-// merge keeps the last value of each variable.
-func merge(env []string) []string {
-	at := map[string]int{}
-	var out []string
-	for _, kv := range env {
-		name, _, _ := strings.Cut(kv, "=")
-		if i, known := at[name]; known {
-			out[i] = kv
-			continue
-		}
-		at[name] = len(out)
-		out = append(out, kv)
-	}
-	return out
 }

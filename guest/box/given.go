@@ -149,6 +149,7 @@ func lookAround(p *plan.Plan, report *plan.Report) error {
 		if err := unix.Stat(m.Target, &st); err != nil {
 			return fmt.Errorf("look at %s: %w", m.Target, err)
 		}
+		seen.Inodes = append(seen.Inodes, st.Ino)
 		if m.Write && int(st.Uid) != p.UID {
 			seen.Foreign = append(seen.Foreign, m.Target)
 		}

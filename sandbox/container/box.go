@@ -28,7 +28,7 @@ type box struct {
 
 	staging   *staging
 	user      user
-	layout    *layout
+	plans     *plans
 	container string
 	stream    *stream // the guest client's once that is connected
 	guest     *guest.Client

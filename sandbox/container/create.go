@@ -33,7 +33,7 @@ var masked = []string{
 var readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
 // create makes the container, which does not run yet.
-func (e *Engine) create(ctx context.Context, cli *client.Client, image string, l *layout, u user, spec caisson.SandboxSpec) (string, error) {
+func (e *Engine) create(ctx context.Context, cli *client.Client, image string, l *plans, u user, spec caisson.SandboxSpec) (string, error) {
 	ctx, cancel := bound(ctx, callBound)
 	defer cancel()
 	made, err := cli.ContainerCreate(ctx, client.ContainerCreateOptions{
@@ -56,7 +56,7 @@ func (e *Engine) create(ctx context.Context, cli *client.Client, image string, l
 	return made.ID, nil
 }
 
-func hostConfig(l *layout, u user, limits caisson.Limits) *container.HostConfig {
+func hostConfig(l *plans, u user, limits caisson.Limits) *container.HostConfig {
 	no := false
 	return &container.HostConfig{
 		NetworkMode: "none", IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate, UsernsMode: u.mode,

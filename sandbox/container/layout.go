@@ -25,18 +25,33 @@ const (
 	proofPath = plan.GivenDir + "/proof"
 )
 
-// layout is what a box is made of.
-type layout struct {
+// plans are what a box is made of.
+type plans struct {
 	plan  plan.Plan
 	binds []mount.Mount
 	tmpfs map[string]string
+	// sources are the paths of the host that the plan's mounts show.
+	sources []string
 }
 
-// lay plans the box of a checked spec for a user. sources tells where a path of
-// the host is shown to the engine.
-func lay(spec caisson.SandboxSpec, u user, s *staging) *layout {
+// lentPaths are the paths of the host that a checked spec lends.
+func lentPaths(spec caisson.SandboxSpec) []string {
+	var paths []string
+	for _, m := range sandbox.Mounts(spec) {
+		if !slices.Contains(paths, m.Source) {
+			paths = append(paths, m.Source)
+		}
+	}
+	if spec.Home != "" && !slices.Contains(paths, spec.Home) {
+		paths = append(paths, spec.Home)
+	}
+	return paths
+}
+
+// lay plans the box of a checked spec for a user.
+func lay(spec caisson.SandboxSpec, u user, s *staging) *plans {
 	mounts := sandbox.Mounts(spec)
-	l := &layout{tmpfs: map[string]string{}, plan: plan.Plan{
+	l := &plans{tmpfs: map[string]string{}, plan: plan.Plan{
 		ID: string(spec.ID), UID: u.uid, GID: u.gid, User: userName, Home: homeFor(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/var/tmp"},
 		Files: spec.Limits.Files, Size: spec.Limits.Size, Proof: proofPath, Outside: outside, Needs: []string{"/bin/sh"},
@@ -55,7 +70,8 @@ func lay(spec caisson.SandboxSpec, u user, s *staging) *layout {
 	}
 	l.plan.Private = append(l.plan.Private, "/dev/shm")
 	for _, m := range mounts {
-		info, err := os.Stat(m.Source)
+		info, err := os.Lstat(m.Source)
+		l.sources = append(l.sources, m.Source)
 		l.plan.Mounts = append(l.plan.Mounts, plan.Mount{Target: m.Target, Write: m.Write, Dir: err == nil && info.IsDir()})
 		l.bind(s.source(m.Source), m.Target, m.Write)
 	}
@@ -71,7 +87,7 @@ func lay(spec caisson.SandboxSpec, u user, s *staging) *layout {
 
 // bind shows a path of the host. A source that is not there is an error of the
 // engine's, not a new directory.
-func (l *layout) bind(source, target string, write bool) {
+func (l *plans) bind(source, target string, write bool) {
 	l.binds = append(l.binds, mount.Mount{
 		Type: mount.TypeBind, Source: source, Target: target, ReadOnly: !write,
 		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},

@@ -70,15 +70,15 @@ func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 	}
 	b.staging = s
 	if u.mapped {
-		if err := e.lend(s, spec, u); err != nil {
+		if err := e.lend(s, lentPaths(spec), u); err != nil {
 			u = u.asRoot(err)
 			if err := errors.Join(s.unmount(), s.fill(note{e.at, b.instance, e.opts.Instance}, u, homeFor(mounts))); err != nil {
 				return caisson.Errorf(caisson.CodeWriteFailed, "make a directory for the box: %w", err)
 			}
 		}
 	}
-	b.user, b.layout = u, lay(spec, u, s)
-	if b.container, err = e.create(ctx, b.client, img.ID, b.layout, u, spec); err != nil {
+	b.user, b.plans = u, lay(spec, u, s)
+	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec); err != nil {
 		return err
 	}
 	if b.stream, err = b.attach(ctx); err != nil {
@@ -125,7 +125,7 @@ func (b *box) prove(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 		env = img.Config.Env
 	}
 	opts := guest.Options{
-		Workspace: b.layout.plan.Workspace, Env: environment(b.layout.plan, env, spec), Limits: spec.Limits, Root: b.root,
+		Workspace: b.plans.plan.Workspace, Env: environment(b.plans.plan, env, spec), Limits: spec.Limits, Root: b.root,
 		OOM: b.oom,
 	}
 	if b.shared {
@@ -141,7 +141,7 @@ func (b *box) setUp(ctx context.Context) (report plan.Report, err error) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = b.stream.Close() })
 	defer stop()
-	raw, err := json.Marshal(b.layout.plan)
+	raw, err := json.Marshal(b.plans.plan)
 	if err == nil {
 		_, err = b.stream.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...)) //nolint:gosec // far below
 	}
@@ -219,6 +219,9 @@ func (b *box) identify(ctx context.Context, report plan.Report) error {
 		return err
 	}
 	b.shared = sharesKernel(report.Seen.Boot)
+	if err := b.shown(report.Seen); err != nil {
+		return err
+	}
 	if !b.shared {
 		b.root = caisson.ProcessIdentity{Host: b.info.Name, Boot: report.Seen.Boot, PID: 1}
 		return nil
@@ -227,6 +230,27 @@ func (b *box) identify(ctx context.Context, report plan.Report) error {
 		return caisson.Errorf(caisson.CodeSandboxLost, "read identity of the guest: %w", err)
 	}
 	b.oom = oomCount(state.Pid)
+	return nil
+}
+
+// shown refuses a box that was given other files than it was to be given: an
+// engine in another mount namespace takes what is at the same path there.
+func (b *box) shown(seen *plan.Seen) error {
+	wrong := func(path, why string) error {
+		return caisson.Errorf(caisson.CodeIsolationUnavailable, "engine %s shows something else at %s: %s", b.engine.opts.Name, path, why).
+			WithHint("Does the engine run in another mount namespace, or map users? Use one that sees this machine's files as they are.")
+	}
+	if len(seen.Foreign) > 0 {
+		return wrong(seen.Foreign[0], "it does not belong to the user inside")
+	}
+	if !b.shared {
+		return nil // another kernel numbers files as it likes; the proof was read
+	}
+	for i, source := range b.plans.sources {
+		if i >= len(seen.Inodes) || seen.Inodes[i] != inode(source) {
+			return wrong(source, "it is another file")
+		}
+	}
 	return nil
 }
 

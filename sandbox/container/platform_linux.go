@@ -8,34 +8,104 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/layout"
 )
 
-// platform is what lends files on this system.
-type platform struct{}
-
-func (*platform) close() error { return nil }
-
-// lend shows the engine what the box is lent as the box's user's own.
-func (e *Engine) lend(*staging, caisson.SandboxSpec, user) error {
-	return errors.New("not tried")
+// platform is what lends files on this system. It is made at its first use.
+type platform struct {
+	mu      sync.Mutex
+	program *layout.Program
+	lender  *layout.Lender
 }
 
-// unmount drops what was shown to the engine, which has its own by then.
-func (s *staging) unmount() error {
-	var errs []error
-	for len(s.mounted) > 0 {
-		last := s.mounted[len(s.mounted)-1]
-		if err := unix.Unmount(last, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", last, err))
-		}
-		s.mounted = s.mounted[:len(s.mounted)-1]
+func (p *platform) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lender == nil {
+		return nil
 	}
+	return errors.Join(p.lender.Close(), p.program.Close())
+}
+
+func (p *platform) open(name string, read func() ([]byte, error)) *layout.Lender {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lender == nil {
+		p.program = layout.NewProgram(name, read)
+		p.lender = layout.NewLender(p.program)
+	}
+	return p.lender
+}
+
+// lend mounts what the box is lent in its directory, as the box's user's own,
+// for the engine to take from there. Only root can, and needs to. Mounts of a
+// killed process are dropped with the directory.
+func (e *Engine) lend(s *staging, paths []string, u user) error {
+	lender := e.platform.open(e.opts.Name, e.opts.Guest)
+	as := layout.User{Inside: u.uid, InsideGroup: u.gid, Outside: u.uid, OutsideGroup: u.gid, Mapped: true}
+	for i, path := range paths {
+		tree, err := lender.Lend(path, as)
+		if err != nil {
+			return err
+		}
+		at := filepath.Join(s.dir, "lent-"+strconv.Itoa(i))
+		err = attachAt(tree, path, at)
+		if closeErr := tree.Close(); err == nil {
+			err = closeErr
+		}
+		if err != nil {
+			return fmt.Errorf("mount %s for the engine: %w", path, err)
+		}
+		s.lent[path] = at
+	}
+	return nil
+}
+
+// attachAt attaches a tree at a mount point that it makes of the source's kind.
+func attachAt(tree *os.File, source, at string) error {
+	info, err := os.Lstat(source)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		err = os.Mkdir(at, 0o700)
+	} else {
+		err = unix.Mknod(at, unix.S_IFREG|0o600, 0)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// inode tells one file of this machine from another.
+func inode(path string) uint64 {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// unmount drops what was mounted in the directory, by this process or one that
+// was killed. The engine has its own copies by then.
+func (s *staging) unmount() error {
+	points, err := filepath.Glob(filepath.Join(s.dir, "lent-*"))
+	errs := []error{err}
+	for _, at := range points {
+		// EINVAL: it is a mount point of nothing.
+		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", at, err))
+		}
+	}
+	clear(s.lent)
 	return errors.Join(errs...)
 }
 

@@ -29,7 +29,6 @@ type staging struct {
 	program string
 	proof   string
 	lent    map[string]string // where the engine finds a path of the host that is shown as another user's
-	mounted []string          // to be unmounted once the engine has its own
 }
 
 // note says where the box of a directory is.
@@ -65,7 +64,7 @@ func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *st
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &staging{dir: dir, program: program, proof: rand.Text(), lock: flock.New(filepath.Join(dir, "lock"))}
+	s := &staging{dir: dir, program: program, proof: rand.Text(), lent: map[string]string{}, lock: flock.New(filepath.Join(dir, "lock"))}
 	held, err := s.lock.TryLock()
 	if err == nil && !held {
 		err = errors.New("another process holds it")

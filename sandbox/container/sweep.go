@@ -3,10 +3,7 @@ package container
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
-
-	"github.com/moby/moby/client"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox"
@@ -94,19 +91,4 @@ func (e *Engine) Tidy(ctx context.Context) error {
 		errs = append(errs, e.sweepLeft(ctx, l, nil))
 	}
 	return errors.Join(errs...)
-}
-
-// Ours lists the containers of this state directory at the engine.
-func (e *Engine) ours(ctx context.Context, cli *client.Client) (map[caisson.SandboxID]string, error) {
-	ctx, cancel := bound(ctx, lookBound)
-	defer cancel()
-	found, err := cli.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelOwner+"="+e.owner())})
-	if err != nil {
-		return nil, e.fault(ctx, "list containers", err)
-	}
-	out := map[caisson.SandboxID]string{}
-	for _, c := range found.Items {
-		out[caisson.SandboxID(c.Labels[labelSandbox])] = fmt.Sprintf("%.12s", c.ID)
-	}
-	return out, nil
 }

@@ -126,7 +126,7 @@ func (l *Layout) targets() []string {
 func (d *Lender) add(l *Layout, m caisson.Mount, info fs.FileInfo, u User) error {
 	planned := plan.Mount{Source: m.Source, Target: m.Target, Write: m.Write, Dir: info.IsDir()}
 	if os.Geteuid() == 0 {
-		tree, err := d.lend(m.Source, u)
+		tree, err := d.Lend(m.Source, u)
 		if err != nil {
 			return err
 		}

@@ -18,17 +18,17 @@ const (
 	// that refuse to run as root, or that take root for permission, must not
 	// meet it.
 	insideRoot = 1000
-	// outsideRoot is what they are on the host then: above all that
+	// OutsideRoot is what they are on the host then: above all that
 	// distributions and container engines hand out (systemd's containers end
 	// at 1,879,048,191), below 2³¹, which some programs take for negative.
-	outsideRoot = 2_000_000_001
+	OutsideRoot = 2_000_000_001
 )
 
 // User is who a box runs as: the ids inside, and what they are on the host.
 type User struct {
 	Inside, InsideGroup   int
 	Outside, OutsideGroup int
-	// Mapped: files are lent through idmapped mounts.
+	// Mapped: files are lent through idmapped mounts, as Outside's.
 	Mapped bool
 	// Weaker says why it runs as the kernel's root, if it does.
 	Weaker string
@@ -42,7 +42,7 @@ func CallingUser() User {
 	}
 	u := User{Inside: insideRoot, InsideGroup: insideRoot, Outside: 0, OutsideGroup: 0}
 	if kernelRoot() {
-		u.Outside, u.OutsideGroup, u.Mapped = outsideRoot, outsideRoot, true
+		u.Outside, u.OutsideGroup, u.Mapped = OutsideRoot, OutsideRoot, true
 	}
 	return u
 }
@@ -128,9 +128,9 @@ func KeepsGroups() bool {
 	return err != nil || slices.ContainsFunc(groups, func(g int) bool { return g != os.Getegid() })
 }
 
-// lend opens a copy of the mounts at path whose files, where they belong to
-// the path's owner, belong to the box's user.
-func (d *Lender) lend(path string, u User) (*os.File, error) {
+// Lend opens a copy of the mounts at path, in which no component may be a link,
+// whose files, where they belong to the path's owner, belong to the box's user.
+func (d *Lender) Lend(path string, u User) (*os.File, error) {
 	at, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)

@@ -166,17 +166,21 @@ type Remnant struct {
 // SandboxRecord is what the ledger keeps of a sandbox: enough for another
 // process to end all of it.
 type SandboxRecord struct {
-	ID         SandboxID        `json:"id"`
-	Run        RunID            `json:"run,omitempty"`
-	Workspace  WorkspaceID      `json:"workspace,omitempty"`
-	Instance   InstanceID       `json:"instance"`
-	Engine     string           `json:"engine"`
-	State      SandboxState     `json:"state"`
-	Generation int64            `json:"generation"`
-	Guest      *ProcessIdentity `json:"guest,omitempty"`
-	Leftovers  []string         `json:"leftovers,omitempty"` // directories and cgroups of the engine's own
-	Isolation  Isolation        `json:"isolation"`
-	At         time.Time        `json:"at"`
+	ID        SandboxID   `json:"id"`
+	Run       RunID       `json:"run,omitempty"`
+	Workspace WorkspaceID `json:"workspace,omitempty"`
+	Instance  InstanceID  `json:"instance"`
+	Engine    string      `json:"engine"`
+	// EngineInstance tells one installation of the engine from another at the
+	// same place; empty where the engine is this program itself. Only the one
+	// that made a sandbox is believed when it says that there is none.
+	EngineInstance string           `json:"engine_instance,omitempty"`
+	State          SandboxState     `json:"state"`
+	Generation     int64            `json:"generation"`
+	Guest          *ProcessIdentity `json:"guest,omitempty"`
+	Leftovers      []string         `json:"leftovers,omitempty"` // directories and cgroups of the engine's own
+	Isolation      Isolation        `json:"isolation"`
+	At             time.Time        `json:"at"`
 }
 
 // Sandbox is an open boundary with our guest as its first process. Safe for

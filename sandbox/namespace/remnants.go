@@ -6,17 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/layout"
 )
 
 // remain is a remnant and how it is removed where nobody holds it.
@@ -50,7 +47,7 @@ func (e *Engine) Tidy(ctx context.Context) error {
 
 // remains lists processes first: a cgroup can be removed when they have ended.
 func (e *Engine) remains(ctx context.Context) ([]remain, error) {
-	guests, err := process.AllKept(ctx, programName)
+	guests, err := process.AllKept(ctx, layout.ProgramName(Name))
 	if err != nil {
 		return nil, fmt.Errorf("look for guests: %w", err)
 	}
@@ -66,9 +63,9 @@ func (e *Engine) remains(ctx context.Context) ([]remain, error) {
 			r.Why = "whether who started it lives cannot be told"
 		}
 		r.remove = func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, endBound)
+			ctx, cancel := context.WithTimeout(ctx, layout.EndBound)
 			defer cancel()
-			return g.End(ctx, programName)
+			return g.End(ctx, layout.ProgramName(Name))
 		}
 		found = append(found, r)
 	}
@@ -83,76 +80,27 @@ func groupOf(pid int) caisson.SandboxID {
 		return ""
 	}
 	for line := range strings.Lines(string(raw)) {
-		if id, is := strings.CutPrefix(filepath.Base(strings.TrimSpace(line)), groupPrefix+"s"); is {
-			return caisson.SandboxID("s" + id)
+		if id := process.GroupSandbox(filepath.Base(strings.TrimSpace(line))); id != "" {
+			return id
 		}
 	}
 	return ""
 }
 
 // groupRemains lists this user's cgroups of boxes, in every hierarchy that is
-// mounted here. One below another is removed before it.
+// mounted here.
 func (e *Engine) groupRemains(ctx context.Context) ([]remain, error) {
-	h, err := e.hierarchies()
+	groups, err := e.cgroups()
 	if err != nil {
 		return nil, fmt.Errorf("look for cgroups: %w", err)
 	}
+	made, err := groups.Made(ctx)
 	var found []remain
-	for _, mount := range h.mounts {
-		err := filepath.WalkDir(mount, func(path string, d fs.DirEntry, err error) error {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if err != nil || !d.IsDir() {
-				return nil //nolint:nilerr // a cgroup that went away meanwhile, or one that is not ours to look into
-			}
-			id, is := strings.CutPrefix(d.Name(), groupPrefix+"s")
-			if !is {
-				return nil
-			}
-			if r, there := groupRemain(path); there {
-				r.Sandbox = caisson.SandboxID("s" + id)
-				found = append(found, r)
-			}
-			return fs.SkipDir
+	for _, g := range made {
+		found = append(found, remain{
+			Remnant: caisson.Remnant{Kind: "cgroup", Name: g.Path, Sandbox: g.Sandbox, Live: g.Live, Why: g.Why},
+			remove:  func(ctx context.Context) error { return groups.Remove(ctx, g) },
 		})
-		if err != nil {
-			return found, err
-		}
 	}
-	return found, nil
-}
-
-func groupRemain(dir string) (remain, bool) {
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil || int(st.Uid) != os.Geteuid() {
-		return remain{}, false // gone meanwhile, or another's
-	}
-	r := remain{Remnant: caisson.Remnant{Kind: "cgroup", Name: dir, Live: true}, remove: func(ctx context.Context) error { return tidyGroup(ctx, dir) }}
-	switch lock, err := lockDir(dir); {
-	case err == nil:
-		lock.Close()
-		r.Live, r.Why = false, "no process holds its lock"
-	case errors.Is(err, fs.ErrNotExist):
-		return r, false
-	case errors.Is(err, unix.EWOULDBLOCK):
-		r.Why = "the process that made it holds its lock"
-	default:
-		r.Why = "whether its lock is held cannot be told: " + plain(err).Error()
-	}
-	return r, true
-}
-
-// tidyGroup ends what is in a cgroup that nobody holds and removes it. While
-// its lock is held here, nobody starts anything in it.
-func tidyGroup(ctx context.Context, dir string) error {
-	lock, err := lockDir(dir)
-	if err != nil {
-		return nil //nolint:nilerr // gone meanwhile, or in use
-	}
-	defer lock.Close()
-	if err := emptyGroup(ctx, dir); err != nil {
-		return err
-	}
-	return removeGroup(dir, time.Now().Add(emptyBound))
+	return found, err
 }

@@ -19,6 +19,7 @@ var layers = map[string]int{
 	"internal/proctree":   0,
 	"internal/fault":      -1, // below all: any package may have a place to die
 	"internal/strictyaml": 0,
+	"internal/glob":       0,
 	"capture":             0,
 	"guest/plan":          0,
 	"process":             1,
@@ -36,6 +37,7 @@ var layers = map[string]int{
 	"sandbox":             1,
 	"schema":              1,
 	"sandbox/sandboxtest": 1,
+	"sandbox/mask":        1,
 	"sandbox/namespace":   2,
 	"workspace":           2,
 	"airlock":             2,

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/glob"
 )
 
 // PrivateWorkspace is the working directory of a box that has no workspace.
@@ -51,6 +52,9 @@ func Check(spec caisson.SandboxSpec) (caisson.SandboxSpec, error) {
 		return spec, err
 	}
 	spec.Limits = limits
+	if err := checkHide(spec.Hide); err != nil {
+		return spec, err
+	}
 	spec.Mounts = slices.Clone(spec.Mounts)
 	for i := range spec.Mounts {
 		if spec.Mounts[i].Target == "" {
@@ -58,6 +62,28 @@ func Check(spec caisson.SandboxSpec) (caisson.SandboxSpec, error) {
 		}
 	}
 	return spec, checkPaths(spec)
+}
+
+// maxHide is how many patterns may be hidden: each is matched against every path.
+const maxHide = 256
+
+func checkHide(patterns []string) error {
+	if len(patterns) > maxHide {
+		return caisson.Errorf(caisson.CodeConfigInvalid, "%d patterns are to be hidden, more than %d", len(patterns), maxHide)
+	}
+	for _, p := range patterns {
+		if p == "" || len(p) > 1024 || strings.HasPrefix(p, "/") || strings.ContainsRune(p, 0) || filepath.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../") {
+			return caisson.Errorf(caisson.CodeConfigInvalid, "%q cannot be hidden: a pattern is relative to the workspace and in its shortest form, as `**/.env`", p)
+		}
+		re, err := glob.Compile(p)
+		if err != nil {
+			return caisson.Errorf(caisson.CodeConfigInvalid, "the pattern %q to hide cannot be read: %w", p, err)
+		}
+		if re.MatchString("") || re.MatchString(".") {
+			return caisson.Errorf(caisson.CodeConfigInvalid, "the pattern %q would hide the whole workspace", p).WithHint("Name what is to be hidden: `**/.env`.")
+		}
+	}
+	return nil
 }
 
 func checkLimits(l caisson.Limits) (caisson.Limits, error) {

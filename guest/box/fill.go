@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/plan"
 )
 
 // copyLimit bounds a file of /etc that is copied; a larger one is mounted, which
@@ -41,7 +43,25 @@ func (r *root) makeSystem() error {
 			return err
 		}
 	}
+	if err := r.makeMask(); err != nil {
+		return err
+	}
 	return put(inside(r.plan.Proof), []byte("x"))
+}
+
+// makeMask makes what nobody may read, on a root that nobody may write.
+func (r *root) makeMask() error {
+	if r.plan.Mask == (plan.Mask{}) {
+		return nil
+	}
+	file, dir := inside(r.plan.Mask.File), inside(r.plan.Mask.Dir)
+	if err := put(file, nil); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0); err != nil {
+		return err
+	}
+	return os.Chmod(file, 0)
 }
 
 func copyLink(path string) error {

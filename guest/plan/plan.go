@@ -49,8 +49,19 @@ type Plan struct {
 	// Proof is the path of a file on the box's root that anybody may read and
 	// that is granted to nobody: reading it shows whether Landlock enforces anything.
 	Proof string `json:"proof"`
+	// Mask are the places of an empty file and an empty directory that nobody
+	// may read, for the host to mount over others; empty for none.
+	Mask Mask `json:"mask,omitzero"`
+	// Ptrace lets programs inside trace each other.
+	Ptrace bool `json:"ptrace,omitempty"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
+}
+
+// Mask is an empty file and an empty directory at the top of the box.
+type Mask struct {
+	File string `json:"file"`
+	Dir  string `json:"dir"`
 }
 
 // Mount is a path shown inside.

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/mask"
 )
 
 // endBound is how long a killed guest may take to be gone. The kernel ends its
@@ -28,6 +29,8 @@ type box struct {
 	stream   *os.File // the client's once it is connected
 	control  *os.File
 	client   *guest.Client
+	mask     *mask.Mask // nil where nothing is hidden
+	git      bool       // it has a git directory
 
 	root      caisson.ProcessIdentity
 	isolation caisson.Isolation
@@ -63,11 +66,23 @@ func (b *box) Record() caisson.SandboxRecord {
 
 // Hold implements caisson.Sandbox.
 func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
-	return b.client.Hold(ctx, cmd)
+	if err := b.renew(ctx); err != nil {
+		return nil, err
+	}
+	p, err := b.client.Hold(ctx, cmd)
+	if err != nil || b.mask == nil {
+		return p, err
+	}
+	return late{p, b}, nil
 }
 
 // Files implements caisson.Sandbox.
-func (b *box) Files() caisson.Files { return b.client.Files() }
+func (b *box) Files() caisson.Files {
+	if b.mask == nil {
+		return b.client.Files()
+	}
+	return hidingFiles{b.client.Files(), b}
+}
 
 // Done implements caisson.Sandbox.
 func (b *box) Done() <-chan struct{} { return b.done }
@@ -85,6 +100,9 @@ func (b *box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
 		_ = b.process.Kill() // it may have ended by itself
+		if b.mask != nil {
+			b.mask.Close()
+		}
 		if b.client != nil {
 			_ = b.client.Close() // always nil
 		} else {

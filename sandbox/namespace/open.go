@@ -61,6 +61,9 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err == nil {
 		err = b.prove(ctx, l, u, spec)
 	}
+	if err == nil {
+		err = b.hide(ctx, spec)
+	}
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}

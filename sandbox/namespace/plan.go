@@ -67,8 +67,11 @@ func (e *Engine) layFor(spec caisson.SandboxSpec, u user) (*layout, error) {
 		ID: string(spec.ID), UID: u.inside, GID: u.insideGroup, User: userName, Home: homeFor(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/dev/shm"},
 		Files: spec.Limits.Files, Size: spec.Limits.Size, System: system, Etc: etcPaths(),
-		Proof: "/.proof",
+		Proof: "/.proof", Ptrace: spec.Ptrace,
 	}}
+	if len(spec.Hide) > 0 {
+		l.plan.Mask = masks
+	}
 	if spec.Home != "" {
 		mounts = append(mounts, caisson.Mount{Source: spec.Home, Target: l.plan.Home, Write: true})
 	} else {

@@ -200,7 +200,7 @@ func tryPrivileges(*plan.Plan, *plan.Report) plan.Test {
 }
 
 // trySyscalls makes calls that fail without a filter too, but otherwise.
-func trySyscalls(*plan.Plan, *plan.Report) plan.Test {
+func trySyscalls(p *plan.Plan, _ *plan.Report) plan.Test {
 	test := plan.Test{Control: "syscalls", Tried: "call what is filtered"}
 	const upperHalf = 1 << 32 // the kernel looks at the lower half only, and so must the filter
 	for _, call := range []struct {

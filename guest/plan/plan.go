@@ -56,6 +56,8 @@ type Plan struct {
 	Ptrace bool `json:"ptrace,omitempty"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
+	// Needs are paths that must be there in a box that somebody else made.
+	Needs []string `json:"needs,omitempty"`
 }
 
 // Mask is an empty file and an empty directory at the top of the box.
@@ -86,6 +88,8 @@ type Report struct {
 	Landlock int `json:"landlock"`
 	// Tests are the forbidden things that were tried.
 	Tests []Test `json:"tests"`
+	// Seen is of a box that somebody else made.
+	Seen *Seen `json:"seen,omitempty"`
 }
 
 // Test is a forbidden thing that was tried after the set-up.

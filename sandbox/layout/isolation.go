@@ -1,13 +1,12 @@
 //go:build linux
 
-package namespace
+package layout
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -18,8 +17,9 @@ import (
 	"github.com/caisson-run/caisson/process"
 )
 
-// isolation makes the report of what the set-up did and tried.
-func isolation(r plan.Report, g *process.Group, u user) caisson.Isolation {
+// Isolation makes the report of what the set-up did and tried, for an engine
+// with namespaces.
+func Isolation(engine string, r plan.Report, g *process.Group, u User) caisson.Isolation {
 	tests := said(r)
 	landlock := ", Landlock (version " + fmt.Sprint(r.Landlock) + ")"
 	if r.Landlock == 0 {
@@ -33,7 +33,7 @@ func isolation(r plan.Report, g *process.Group, u user) caisson.Isolation {
 		caisson.ControlPrivileges: "user namespace, no capabilities, no new privileges",
 		caisson.ControlSyscalls:   "seccomp filter",
 	}
-	report := caisson.Isolation{Engine: Name}
+	report := caisson.Isolation{Engine: engine}
 	for _, control := range caisson.Controls() {
 		row := caisson.Enforcement{Control: control, By: by[control], Enforced: true}
 		row.Test = tests[control]
@@ -43,12 +43,12 @@ func isolation(r plan.Report, g *process.Group, u user) caisson.Isolation {
 			if tests[control] != "" {
 				row.Test = tests[control]
 			}
-		case control == caisson.ControlPrivileges && u.weaker != "":
-			row.Enforced, row.Why = false, u.weaker
+		case control == caisson.ControlPrivileges && u.Weaker != "":
+			row.Enforced, row.Why = false, u.Weaker
 			row.Fix = "Put workspace, sandboxes and home on a file system that supports idmapped mounts (ext4, xfs, btrfs), or run caisson as an unprivileged user."
 		case control == caisson.ControlFiles && r.Landlock == 0:
 			row.Why = "this kernel has no Landlock; the mount namespace stands alone"
-		case control == caisson.ControlFiles && keepsGroups():
+		case control == caisson.ControlFiles && KeepsGroups():
 			row.Why = "what the caller's other groups may read of what is shown, programs inside may read too"
 		}
 		report.Controls = append(report.Controls, row)
@@ -80,24 +80,14 @@ func said(r plan.Report) map[caisson.Control]string {
 	return out
 }
 
-// keepsGroups tells whether the caller has groups that cannot be dropped: an
-// ordinary user may not drop any.
-func keepsGroups() bool {
-	if mayDropGroups() && os.Geteuid() == 0 {
-		return false
-	}
-	groups, err := os.Getgroups()
-	return err != nil || slices.ContainsFunc(groups, func(g int) bool { return g != os.Getegid() })
-}
-
-func limitRow(control caisson.Control, g *process.Group, u user) caisson.Enforcement {
+func limitRow(control caisson.Control, g *process.Group, u User) caisson.Enforcement {
 	row := g.Row(control)
 	if row.Enforced {
 		return row
 	}
 	switch control {
 	case caisson.ControlPids:
-		if u.outside != 0 {
+		if u.Outside != 0 {
 			// The kernel counts a user's processes in each user namespace apart
 			// (since 5.14), so this counts the box's alone.
 			row.Enforced, row.By, row.Why, row.Fix = true, "RLIMIT_NPROC of the box's own user namespace", "threads of the guest count too", ""
@@ -109,8 +99,8 @@ func limitRow(control caisson.Control, g *process.Group, u user) caisson.Enforce
 	return row
 }
 
-// refusedStart explains why the namespaces could not be made.
-func refusedStart(err error) *caisson.Error {
+// RefusedStart explains why the namespaces could not be made.
+func RefusedStart(err error) *caisson.Error {
 	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the namespaces of the sandbox cannot be made: %w", err)
 	read := func(name string) string {
 		raw, _ := os.ReadFile("/proc/sys/" + name) // not there: the restriction is not there
@@ -133,8 +123,8 @@ func refusedStart(err error) *caisson.Error {
 	return e
 }
 
-// refusedSetUp explains why the box could not be built or proved.
-func refusedSetUp(r plan.Report) *caisson.Error {
+// RefusedSetUp explains why the box could not be built or proved.
+func RefusedSetUp(r plan.Report) *caisson.Error {
 	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox could not be set up (%s): %s", r.Failed, r.Error)
 	errno := syscall.Errno(r.Errno)
 	switch {

@@ -18,6 +18,12 @@ import (
 // is quicker then.
 const copyLimit = 16 << 10
 
+// tops are the directories at the top of every box beside the host's; the first
+// of them are empty.
+var tops = [...]string{"run", "sys", "var", "root", "opt", "mnt", "proc", "dev", "etc", "tmp"}
+
+const emptyTops = 6
+
 // makeSystem shows the directories with programs and libraries.
 func (r *root) makeSystem() error {
 	for _, path := range r.plan.System {
@@ -38,7 +44,7 @@ func (r *root) makeSystem() error {
 			return err
 		}
 	}
-	for _, name := range []string{"run", "sys", "var", "root", "opt", "mnt"} {
+	for _, name := range tops[:emptyTops] {
 		if err := os.Mkdir(name, 0o755); err != nil {
 			return err
 		}

@@ -3,6 +3,8 @@
 package box
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +35,21 @@ func TestProveNoticesNoBox(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("the self-tests left %v (%v)", left, err)
+	}
+	if test := tryOutside(&plan.Plan{}, nil); test.Broke == "" {
+		t.Error("a root with other things in it was not noticed")
+	}
+	name := fmt.Sprint("caisson-prove-test-", os.Getpid())
+	l, err := net.Listen("unix", "@"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if test := trySockets(&plan.Plan{Socket: name}, nil); test.Broke == "" {
+		t.Error("a socket of the host was not noticed")
+	}
+	if test := tryPids(&plan.Plan{Pids: 1}, nil); test.Broke == "" || !test.Read {
+		t.Errorf("no limit of processes: %+v", test)
 	}
 	report := &plan.Report{}
 	if err := prove(p, report); err == nil || len(report.Tests) != 1 {

@@ -56,6 +56,9 @@ type Plan struct {
 	Ptrace bool `json:"ptrace,omitempty"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
+	// Socket is the name of an abstract unix socket on which the host listens
+	// during the set-up; empty for none.
+	Socket string `json:"socket,omitempty"`
 	// Needs are paths that must be there in a box that somebody else made.
 	Needs []string `json:"needs,omitempty"`
 }

@@ -10,12 +10,15 @@
 package layout
 
 import (
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
@@ -50,6 +53,8 @@ var Masks = plan.Mask{File: "/.hidden-file", Dir: "/.hidden-dir"}
 type Layout struct {
 	Plan  plan.Plan
 	Trees []*os.File
+	// socket is an abstract unix socket that nobody inside may reach.
+	socket *os.File
 }
 
 // Close releases the descriptors.
@@ -58,6 +63,25 @@ func (l *Layout) Close() {
 		f.Close()
 	}
 	l.Trees = nil
+	if l.socket != nil {
+		l.socket.Close()
+		l.socket = nil
+	}
+}
+
+// listen makes the socket that the set-up tries to reach. Where there are none,
+// the self-test leaves it out.
+func (l *Layout) listen() {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	name := "caisson-test-" + rand.Text()
+	if unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + name}) != nil || unix.Listen(fd, 1) != nil {
+		unix.Close(fd)
+		return
+	}
+	l.socket, l.Plan.Socket = os.NewFile(uintptr(fd), "socket"), name
 }
 
 // Lay plans the box of a checked spec. Where files cannot be lent to another
@@ -88,6 +112,7 @@ func (d *Lender) layFor(spec caisson.SandboxSpec, u User) (*Layout, error) {
 	if len(spec.Hide) > 0 {
 		l.Plan.Mask = Masks
 	}
+	l.listen()
 	if spec.Home != "" {
 		mounts = append(mounts, caisson.Mount{Source: spec.Home, Target: l.Plan.Home, Write: true})
 	} else {

@@ -127,7 +127,7 @@ func grant(rules int, path string, rights, handled uint64) error {
 func writable(p *plan.Plan) []string {
 	paths := append([]string{}, p.Private...)
 	for _, m := range p.Mounts {
-		if m.Write {
+		if m.Writable() {
 			paths = append(paths, m.Target)
 		}
 	}
@@ -138,7 +138,7 @@ func writable(p *plan.Plan) []string {
 func readable(p *plan.Plan) []string {
 	paths := []string{"/etc", "/run", "/sys", "/var", "/root", "/opt", "/mnt"}
 	for _, m := range p.Mounts {
-		if !m.Write {
+		if !m.Writable() {
 			paths = append(paths, m.Target)
 		}
 	}

@@ -87,7 +87,7 @@ func tryWrite(p *plan.Plan, _ *plan.Report) plan.Test {
 	test := plan.Test{Control: "files", Tried: "write outside what was given"}
 	dirs := []string{"/", "/etc"}
 	for _, m := range p.Mounts {
-		if m.Dir && !m.Write {
+		if m.Dir && !m.Writable() {
 			dirs = append(dirs, m.Target)
 		}
 	}

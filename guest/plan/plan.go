@@ -77,9 +77,14 @@ type Mount struct {
 	Source string `json:"source,omitempty"`
 	Target string `json:"target"`
 	Write  bool   `json:"write,omitempty"`
+	// Layer puts what is written into a private layer over it.
+	Layer bool `json:"layer,omitempty"`
 	// Dir says that it is a directory.
 	Dir bool `json:"dir,omitempty"`
 }
+
+// Writable tells whether programs inside can write there.
+func (m Mount) Writable() bool { return m.Write || m.Layer }
 
 // Report is the answer.
 type Report struct {

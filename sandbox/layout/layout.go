@@ -124,6 +124,10 @@ func (d *Lender) layFor(spec caisson.SandboxSpec, u User) (*Layout, error) {
 	}
 	// Else it is a link to /tmp, below which nothing can be mounted.
 	for _, m := range mounts {
+		if m.Layer && m.Source == "" {
+			l.Plan.Private = append(l.Plan.Private, m.Target)
+			continue
+		}
 		info, err := os.Lstat(m.Source)
 		if err == nil {
 			err = d.add(l, m, info, u)
@@ -155,7 +159,7 @@ func (l *Layout) targets() []string {
 // add plans a mount. Root opens it here, as the box's user may not be able to;
 // others cannot, and the guest, which is the same user, does it.
 func (d *Lender) add(l *Layout, m caisson.Mount, info fs.FileInfo, u User) error {
-	planned := plan.Mount{Source: m.Source, Target: m.Target, Write: m.Write, Dir: info.IsDir()}
+	planned := plan.Mount{Source: m.Source, Target: m.Target, Write: m.Write, Layer: m.Layer, Dir: info.IsDir()}
 	if os.Geteuid() == 0 {
 		tree, err := d.lend(m.Source, u)
 		if err != nil {

@@ -71,7 +71,7 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout.Layout, u l
 	}
 	defer theirControl.Close()
 	b.control = control
-	attr := u.Attributes()
+	attr := l.Attributes(u)
 	if ctx.Err() != nil {
 		return cancelled(ctx)
 	}

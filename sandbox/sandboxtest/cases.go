@@ -68,6 +68,8 @@ func cases() []runnable {
 		{Case{"HiddenLater", files, "read hidden files that are added, replaced and moved in meanwhile"}, filesAddedLaterAreHidden},
 		{Case{"HiddenGit", files, "commit a hidden file as empty or deleted"}, hiddenFilesStayCommitted},
 		{Case{"Mounts", files, "write to what was lent to read"}, mountsAreShown},
+		{Case{"Layers", files, "change what was lent under a private layer"}, layersArePrivate},
+		{Case{"Ptrace", syscalls, "trace without leave, and do more than that with it"}, tracingIsByLeave},
 		{Case{"Owner", none, "keep the owner of files"}, filesKeepTheirOwner},
 		{Case{"Processes", processes, "see and signal processes of the host"}, hostProcessesAreUnseen},
 		{Case{"Keys", rights, "see keyrings of the host"}, hostKeysAreUnseen},

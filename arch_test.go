@@ -20,6 +20,7 @@ var layers = map[string]int{
 	"internal/scratch":    0,
 	"internal/fault":      -1, // below all: any package may have a place to die
 	"internal/strictyaml": 0,
+	"internal/glob":       0,
 	"capture":             0,
 	"guest/plan":          0,
 	"process":             1,
@@ -37,6 +38,7 @@ var layers = map[string]int{
 	"sandbox":             1,
 	"schema":              1,
 	"sandbox/sandboxtest": 1,
+	"sandbox/mask":        1,
 	"sandbox/layout":      2,
 	"sandbox/namespace":   3,
 	"sandbox/container":   2,

@@ -1,6 +1,7 @@
 // Command caisson-guest is the first process inside a boundary. The host starts
 // it with one end of a stream as descriptor 3; it is of no use to people. With
-// the argument "box" it first builds the box that it is in.
+// the argument "box" or "wrapped" it first builds, or finishes, the box that it
+// is in; with "stage" it makes ready what a wrapper needs and becomes that.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -24,8 +25,13 @@ func main() {
 	unix.CloseOnExec(wire.StreamFD)
 	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
 	var err error
-	if len(os.Args) > 1 && os.Args[1] == plan.Argument {
-		err = box.SetUp()
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case plan.Argument, plan.WrappedArgument:
+			err = box.SetUp(os.Args[1])
+		case plan.StageArgument:
+			err = box.Stage() // does not return but with an error
+		}
 	}
 	if err == nil {
 		err = inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})

@@ -21,6 +21,7 @@ const ProgramFD = 200
 // Program is the guest program as a file of memory that nobody can change any
 // more, whoever gets hold of it. Safe for concurrent use.
 type Program struct {
+	name string
 	read func() ([]byte, error)
 
 	mu     sync.Mutex
@@ -28,8 +29,11 @@ type Program struct {
 	file   *os.File
 }
 
-// NewProgram returns a program that is read once, at its first use.
-func NewProgram(read func() ([]byte, error)) *Program { return &Program{read: read} }
+// NewProgram returns a program that is read once, at its first use. name is what
+// the kernel calls it, by which processes that run it are found.
+func NewProgram(name string, read func() ([]byte, error)) *Program {
+	return &Program{name: name, read: read}
+}
 
 // Open returns the file, which stays the program's.
 func (p *Program) Open() (*os.File, error) {
@@ -48,7 +52,7 @@ func (p *Program) Open() (*os.File, error) {
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeGuestMissing, "read guest program: %w", err)
 	}
-	file, err := seal(raw)
+	file, err := seal(p.name, raw)
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeInternal, "keep guest program: %w", err)
 	}
@@ -69,10 +73,10 @@ func (p *Program) Close() error {
 	return err
 }
 
-func seal(program []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("caisson-guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
+func seal(name string, program []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
 	if err == unix.EINVAL { //nolint:errorlint // a kernel before 6.3 knows no MFD_EXEC and needs none
-		fd, err = unix.MemfdCreate("caisson-guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make memory file: %w", err)
@@ -82,7 +86,7 @@ func seal(program []byte) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("move descriptor: %w", err)
 	}
-	file := os.NewFile(uintptr(high), "caisson-guest")
+	file := os.NewFile(uintptr(high), name)
 	if _, err = file.Write(program); err == nil {
 		_, err = unix.FcntlInt(uintptr(high), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
 	}

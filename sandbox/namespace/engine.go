@@ -28,6 +28,9 @@ import (
 // Name is the engine's name in settings and records.
 const Name = "namespace"
 
+// programName is what the kernel calls the guest program of this engine.
+const programName = "caisson-guest"
+
 // Options of an engine.
 type Options struct {
 	// Guest returns the guest program. It is called once, at the first use.
@@ -79,7 +82,7 @@ func (e *Engine) Tidy(ctx context.Context) error {
 
 // New returns an engine; it touches nothing.
 func New(opts Options) *Engine {
-	program := layout.NewProgram(opts.Guest)
+	program := layout.NewProgram(programName, opts.Guest)
 	return &Engine{opts: opts, program: program, lender: layout.NewLender(program)}
 }
 

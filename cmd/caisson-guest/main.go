@@ -1,7 +1,9 @@
 // Command caisson-guest is the first process inside a boundary. The host starts
 // it with one end of a stream as descriptor 3; it is of no use to people. With
 // the argument "box" or "wrapped" it first builds, or finishes, the box that it
-// is in; with "stage" it makes ready what a wrapper needs and becomes that.
+// is in; with "stage" it makes ready what a wrapper needs and becomes that; with
+// "given" the stream is its standard input and output, and the box was made by
+// somebody else.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -22,22 +24,33 @@ import (
 func main() {
 	// Few threads: what changes a thread's rights must be done in each.
 	runtime.GOMAXPROCS(1)
-	unix.CloseOnExec(wire.StreamFD)
-	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
-	var err error
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case plan.Argument, plan.WrappedArgument:
-			err = box.SetUp(os.Args[1])
-		case plan.StageArgument:
-			err = box.Stage() // does not return but with an error
-		}
-	}
-	if err == nil {
-		err = inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})
-	}
-	if err != nil {
+	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson-guest:", err)
 		os.Exit(1) //nolint:forbidigo // this is main
 	}
+}
+
+func serve() error {
+	mode := ""
+	if len(os.Args) > 1 {
+		mode = os.Args[1]
+	}
+	switch mode {
+	case plan.GivenArgument:
+		stream, err := box.Given()
+		if err != nil {
+			return err
+		}
+		return inside.Serve(inside.Options{Stream: stream})
+	case plan.StageArgument:
+		return box.Stage()
+	}
+	unix.CloseOnExec(wire.StreamFD)
+	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
+	if mode == plan.Argument || mode == plan.WrappedArgument {
+		if err := box.SetUp(mode); err != nil {
+			return err
+		}
+	}
+	return inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})
 }

@@ -55,11 +55,7 @@ func SetUp(argument string) error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	unix.Umask(0o022)
-	// Programs inside have the guest's user and may signal it. The kernel keeps
-	// from a first process what it has no handler for; Go handles all.
-	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGALRM, unix.SIGVTALRM, unix.SIGPROF, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGIO, unix.SIGPWR, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT,
-		unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL) // those that somebody sends; a fault of its own still ends it
+	ignoreSignals()
 	stop, err := watchHost()
 	if err != nil {
 		return err
@@ -69,7 +65,7 @@ func SetUp(argument string) error {
 	if argument == plan.WrappedArgument {
 		steps = wrappedSteps()
 	}
-	report, err := build(p, steps)
+	report, err := runSteps(p, steps)
 	raw, marshalErr := json.Marshal(report)
 	if marshalErr != nil {
 		return marshalErr
@@ -78,6 +74,15 @@ func SetUp(argument string) error {
 		return fmt.Errorf("write report: %w", writeErr)
 	}
 	return err
+}
+
+// ignoreSignals readies the first process for programs that signal it: they have
+// its user and may. The kernel keeps from a first process what it has no handler
+// for; Go handles all.
+func ignoreSignals() {
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGALRM, unix.SIGVTALRM, unix.SIGPROF, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGIO, unix.SIGPWR, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT,
+		unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL) // those that somebody sends; a fault of its own still ends it
 }
 
 // watchHost ends the process when the host's end of the stream closes before
@@ -128,7 +133,8 @@ func boxSteps() []step {
 	}
 }
 
-func build(p plan.Plan, steps []step) (plan.Report, error) {
+// runSteps does one after the other, up to the first that does not succeed.
+func runSteps(p plan.Plan, steps []step) (plan.Report, error) {
 	report := plan.Report{}
 	for _, s := range steps {
 		if err := s.do(&p, &report); err != nil {

@@ -34,9 +34,6 @@ func Stage() error {
 		return err
 	}
 	unix.CloseOnExec(plan.WrapperFD)
-	if _, err := unix.FcntlInt(plan.StreamFD, unix.F_SETFD, 0); err != nil { // the wrapper hands it on
-		return fmt.Errorf("keep stream: %w", err)
-	}
 	if s.UID != 0 {
 		if err := become(s.UID, s.GID); err != nil {
 			return err

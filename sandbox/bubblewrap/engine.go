@@ -23,6 +23,7 @@ package bubblewrap
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/caisson-run/caisson"
@@ -32,9 +33,6 @@ import (
 
 // Name is the engine's name in settings and records.
 const Name = "bubblewrap"
-
-// programName is what the kernel calls the guest program of this engine.
-const programName = "caisson-guest-bwrap"
 
 // Options of an engine.
 type Options struct {
@@ -68,7 +66,7 @@ type probe struct {
 
 // New returns an engine; it touches nothing.
 func New(opts Options) *Engine {
-	program := layout.NewProgram(programName, opts.Guest)
+	program := layout.NewProgram(Name, opts.Guest)
 	return &Engine{opts: opts, program: program, lender: layout.NewLender(program)}
 }
 
@@ -149,4 +147,22 @@ func (e *Engine) Close() error {
 		err = w.file.Close()
 	}
 	return errors.Join(err, e.lender.Close(), e.program.Close())
+}
+
+// Remnants implements caisson.Engine.
+func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
+	groups, err := e.cgroups()
+	if err != nil {
+		return nil, fmt.Errorf("look for cgroups: %w", err)
+	}
+	return layout.Remnants(ctx, Name, groups)
+}
+
+// Tidy ends and removes those of Remnants that nobody holds, on record or not.
+func (e *Engine) Tidy(ctx context.Context) error {
+	groups, err := e.cgroups()
+	if err != nil {
+		return fmt.Errorf("look for cgroups: %w", err)
+	}
+	return layout.Tidy(ctx, Name, groups)
 }

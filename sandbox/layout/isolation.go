@@ -20,10 +20,7 @@ import (
 // Isolation makes the report of what the set-up did and tried, for an engine
 // with namespaces.
 func Isolation(engine string, r plan.Report, g *process.Group, u User) caisson.Isolation {
-	tests := map[caisson.Control][]string{}
-	for _, t := range r.Tests {
-		tests[caisson.Control(t.Control)] = append(tests[caisson.Control(t.Control)], t.Tried)
-	}
+	tests := said(r)
 	landlock := ", Landlock (version " + fmt.Sprint(r.Landlock) + ")"
 	if r.Landlock == 0 {
 		landlock = ""
@@ -39,12 +36,13 @@ func Isolation(engine string, r plan.Report, g *process.Group, u User) caisson.I
 	report := caisson.Isolation{Engine: engine}
 	for _, control := range caisson.Controls() {
 		row := caisson.Enforcement{Control: control, By: by[control], Enforced: true}
-		if len(tests[control]) > 0 {
-			row.Test = "tried and refused: " + strings.Join(tests[control], "; ")
-		}
+		row.Test = tests[control]
 		switch {
 		case control == caisson.ControlMemory || control == caisson.ControlPids || control == caisson.ControlCPU:
 			row = limitRow(control, g, u)
+			if tests[control] != "" {
+				row.Test = tests[control]
+			}
 		case control == caisson.ControlPrivileges && u.Weaker != "":
 			row.Enforced, row.Why = false, u.Weaker
 			row.Fix = "Put workspace, sandboxes and home on a file system that supports idmapped mounts (ext4, xfs, btrfs), or run caisson as an unprivileged user."
@@ -56,6 +54,30 @@ func Isolation(engine string, r plan.Report, g *process.Group, u User) caisson.I
 		report.Controls = append(report.Controls, row)
 	}
 	return report
+}
+
+// said says what was tried, and what only read back, of each control.
+func said(r plan.Report) map[caisson.Control]string {
+	tried, read := map[caisson.Control][]string{}, map[caisson.Control][]string{}
+	for _, t := range r.Tests {
+		to := tried
+		if t.Read {
+			to = read
+		}
+		to[caisson.Control(t.Control)] = append(to[caisson.Control(t.Control)], t.Tried)
+	}
+	out := map[caisson.Control]string{}
+	for _, control := range caisson.Controls() {
+		var parts []string
+		if len(tried[control]) > 0 {
+			parts = append(parts, "tried and refused: "+strings.Join(tried[control], "; "))
+		}
+		if len(read[control]) > 0 {
+			parts = append(parts, "read back: "+strings.Join(read[control], "; "))
+		}
+		out[control] = strings.Join(parts, "; ")
+	}
+	return out
 }
 
 func limitRow(control caisson.Control, g *process.Group, u User) caisson.Enforcement {

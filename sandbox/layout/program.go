@@ -29,11 +29,14 @@ type Program struct {
 	file   *os.File
 }
 
-// NewProgram returns a program that is read once, at its first use. name is what
-// the kernel calls it, by which processes that run it are found.
-func NewProgram(name string, read func() ([]byte, error)) *Program {
-	return &Program{name: name, read: read}
+// NewProgram returns an engine's guest program; it is read once, at its first use.
+func NewProgram(engine string, read func() ([]byte, error)) *Program {
+	return &Program{name: ProgramName(engine), read: read}
 }
+
+// ProgramName is what the kernel calls the guest program of an engine, so that
+// each finds what is left of its own.
+func ProgramName(engine string) string { return "caisson-guest-" + engine }
 
 // Open returns the file, which stays the program's.
 func (p *Program) Open() (*os.File, error) {

@@ -18,6 +18,7 @@ package namespace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/caisson-run/caisson"
@@ -27,9 +28,6 @@ import (
 
 // Name is the engine's name in settings and records.
 const Name = "namespace"
-
-// programName is what the kernel calls the guest program of this engine.
-const programName = "caisson-guest"
 
 // Options of an engine.
 type Options struct {
@@ -71,18 +69,9 @@ func (e *Engine) cgroups() (*process.Cgroups, error) {
 	return e.groups, nil
 }
 
-// Tidy removes the cgroups of this user's boxes whose makers have ended.
-func (e *Engine) Tidy(ctx context.Context) error {
-	groups, err := e.cgroups()
-	if err != nil {
-		return err
-	}
-	return groups.Tidy(ctx)
-}
-
 // New returns an engine; it touches nothing.
 func New(opts Options) *Engine {
-	program := layout.NewProgram(programName, opts.Guest)
+	program := layout.NewProgram(Name, opts.Guest)
 	return &Engine{opts: opts, program: program, lender: layout.NewLender(program)}
 }
 
@@ -124,3 +113,21 @@ func (e *Engine) Sweep(ctx context.Context, record caisson.SandboxRecord) error 
 
 // Close releases what the engine keeps between sandboxes.
 func (e *Engine) Close() error { return errors.Join(e.lender.Close(), e.program.Close()) }
+
+// Remnants implements caisson.Engine.
+func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
+	groups, err := e.cgroups()
+	if err != nil {
+		return nil, fmt.Errorf("look for cgroups: %w", err)
+	}
+	return layout.Remnants(ctx, Name, groups)
+}
+
+// Tidy ends and removes those of Remnants that nobody holds, on record or not.
+func (e *Engine) Tidy(ctx context.Context) error {
+	groups, err := e.cgroups()
+	if err != nil {
+		return fmt.Errorf("look for cgroups: %w", err)
+	}
+	return layout.Tidy(ctx, Name, groups)
+}

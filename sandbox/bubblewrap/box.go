@@ -158,7 +158,11 @@ func (b *box) kill() error {
 	if b.root.PID == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), layout.EndBound) // the caller's may have ended
 		defer cancel()
-		return errors.Join(process.EndTree(ctx, b.wrapper), b.group.Kill(ctx))
+		var err error
+		if b.wrapper.PID != 0 { // else it ended before it could be looked at
+			err = process.EndTree(ctx, b.wrapper)
+		}
+		return errors.Join(err, b.group.Kill(ctx))
 	}
 	proctree.Process{PID: b.root.PID, Start: b.root.Start}.Signal(unix.SIGKILL) // it may have ended by itself
 	select {

@@ -11,7 +11,15 @@ import (
 	"github.com/caisson-run/caisson/sandbox/sandboxtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(sandboxtest.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(sandboxtest.StormEnv) != "" {
+		os.Exit(sandboxtest.StormHost(newEngine()))
+	}
+	if os.Args[0] == "bwrap" {
+		os.Exit(lie())
+	}
+	os.Exit(sandboxtest.Main(m))
+}
 
 func newEngine() *bubblewrap.Engine {
 	return bubblewrap.New(bubblewrap.Options{Guest: sandboxtest.Guest, Instance: "itest"})
@@ -29,12 +37,10 @@ func engine(t testing.TB) caisson.Engine {
 
 func TestSuite(t *testing.T) { sandboxtest.Run(t, sandboxtest.Harness{Engine: engine}) }
 
-func TestProbe(t *testing.T) {
-	iso, err := engine(t).Probe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range iso.Controls {
-		t.Logf("%+v", r)
-	}
+func TestLife(t *testing.T) {
+	sandboxtest.Life{Engine: func(t testing.TB) sandboxtest.Lasting { return engine(t).(sandboxtest.Lasting) }}.Run(t)
+}
+
+func TestUnprivileged(t *testing.T) {
+	sandboxtest.Unprivileged(t, "^(TestSuite|TestLife|TestWrapper.*)$")
 }

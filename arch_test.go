@@ -17,6 +17,7 @@ var layers = map[string]int{
 	"internal/atomicfile": 0,
 	"internal/lockfile":   0,
 	"internal/proctree":   0,
+	"internal/scratch":    0,
 	"internal/fault":      -1, // below all: any package may have a place to die
 	"internal/strictyaml": 0,
 	"capture":             0,

@@ -81,6 +81,10 @@ type Mount struct {
 	Layer bool `json:"layer,omitempty"`
 	// Dir says that it is a directory.
 	Dir bool `json:"dir,omitempty"`
+	// Dev and Ino are what the host saw at Source: where a wrapper makes the
+	// mounts, they must be found at Target, with no link on the way.
+	Dev uint64 `json:"dev,omitempty"`
+	Ino uint64 `json:"ino,omitempty"`
 }
 
 // Writable tells whether programs inside can write there.

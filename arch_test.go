@@ -20,6 +20,7 @@ var layers = map[string]int{
 	"internal/fault":      -1, // below all: any package may have a place to die
 	"internal/strictyaml": 0,
 	"capture":             0,
+	"guest/outlet":        -1, // below guest/plan and guest/wire, which carry its options
 	"guest/plan":          0,
 	"process":             1,
 	"guest/wire":          0,

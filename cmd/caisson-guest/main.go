@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-run/caisson/guest/box"
 	"github.com/caisson-run/caisson/guest/inside"
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/guest/wire"
 )
@@ -24,11 +25,12 @@ func main() {
 	unix.CloseOnExec(wire.StreamFD)
 	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
 	var err error
+	var out *outlet.Outlet
 	if len(os.Args) > 1 && os.Args[1] == plan.Argument {
-		err = box.SetUp()
+		out, err = box.SetUp()
 	}
 	if err == nil {
-		err = inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})
+		err = inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream"), Outlet: out})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "caisson-guest:", err)

@@ -72,7 +72,7 @@ func (r *root) makeEtc() error {
 		"hosts":         "127.0.0.1 localhost " + host + "\n::1 localhost " + host + "\n",
 		"hostname":      host + "\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-		"resolv.conf":   "",
+		"resolv.conf":   resolvers(p),
 	} {
 		if err := put("etc/"+name, []byte(text)); err != nil {
 			return err

@@ -19,7 +19,7 @@ import (
 // not what it is said to be, and must not be used.
 func prove(p *plan.Plan, report *plan.Report) error {
 	for _, try := range []func(*plan.Plan, *plan.Report) plan.Test{
-		tryOutside, tryWrite, tryLandlock, tryNetwork, tryProcesses, tryDisk, tryPrivileges, trySyscalls,
+		tryOutside, tryWrite, tryLandlock, tryNetwork, tryOutlet, tryProcesses, tryDisk, tryPrivileges, trySyscalls,
 	} {
 		test := try(p, report)
 		if test.Control == "" {

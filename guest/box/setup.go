@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
@@ -33,20 +34,21 @@ const setUpSeconds = 8
 
 // SetUp reads the plan from plan.ControlFD, builds the box, proves it and
 // reports. After an error the caller must exit at once: the process is in an
-// unfinished box. It exits by itself when the host goes away meanwhile.
-func SetUp() error {
+// unfinished box. It exits by itself when the host goes away meanwhile. What it
+// returns is the way out, nil where the plan has none.
+func SetUp() (*outlet.Outlet, error) {
 	control := os.NewFile(plan.ControlFD, "control")
 	if control == nil {
-		return errors.New("read plan: no descriptor")
+		return nil, errors.New("read plan: no descriptor")
 	}
 	defer control.Close()
 	var p plan.Plan
 	raw, err := io.ReadAll(control)
 	if err != nil {
-		return fmt.Errorf("read plan: %w", err)
+		return nil, fmt.Errorf("read plan: %w", err)
 	}
 	if err := json.Unmarshal(raw, &p); err != nil { // also: the host died before it had sent all
-		return fmt.Errorf("read plan: %w", err)
+		return nil, fmt.Errorf("read plan: %w", err)
 	}
 	unix.Umask(0o022)
 	// Programs inside have the guest's user and may signal it. The kernel keeps
@@ -56,18 +58,19 @@ func SetUp() error {
 		unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL) // those that somebody sends; a fault of its own still ends it
 	stop, err := watchHost()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer stop()
-	report, err := build(p)
+	var out *outlet.Outlet
+	report, err := build(p, &out)
 	raw, marshalErr := json.Marshal(report)
 	if marshalErr != nil {
-		return marshalErr
+		return nil, marshalErr
 	}
 	if _, writeErr := control.Write(raw); writeErr != nil {
-		return fmt.Errorf("write report: %w", writeErr)
+		return nil, fmt.Errorf("write report: %w", writeErr)
 	}
-	return err
+	return out, err
 }
 
 // watchHost ends the process when the host's end of the stream closes before
@@ -105,10 +108,11 @@ type step struct {
 	do   func(*plan.Plan, *plan.Report) error
 }
 
-func build(p plan.Plan) (plan.Report, error) {
+func build(p plan.Plan, out **outlet.Outlet) (plan.Report, error) {
 	report := plan.Report{}
 	for _, s := range []step{
 		{"network", upLoopback},
+		{"way out", func(p *plan.Plan, _ *plan.Report) error { return openOutlet(p, out) }},
 		{"root", buildRoot},
 		{"host name", setNames},
 		{"limits", setLimits},

@@ -7,15 +7,18 @@
 // not run anything of the box's yet.
 package plan
 
+import "github.com/caisson-run/caisson/guest/outlet"
+
 // Argument is what the guest program is started with to build a box first.
 const Argument = "box"
 
 // Descriptors that the guest is started with. 0, 1 and 2 are /dev/null; from
 // MountFD on come the mounts that the host has prepared.
 const (
-	StreamFD  = 3 // the host's stream, for as long as the sandbox lives
-	ControlFD = 4 // the plan in, the report out, then closed
-	MountFD   = 5
+	StreamFD  = 3         // the host's stream, for as long as the sandbox lives
+	ControlFD = 4         // the plan in, the report out, then closed
+	OutletFD  = outlet.FD // the socket of the way out; closed where there is none
+	MountFD   = 6
 )
 
 // Plan is everything that the set-up needs to know.
@@ -49,6 +52,8 @@ type Plan struct {
 	// Proof is the path of a file on the box's root that anybody may read and
 	// that is granted to nobody: reading it shows whether Landlock enforces anything.
 	Proof string `json:"proof"`
+	// Outlet is the way out, or nil.
+	Outlet *outlet.Options `json:"outlet,omitempty"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
 }

@@ -45,6 +45,9 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 		return nil, errors.Join(layError(err), b.abandon())
 	}
 	defer l.close()
+	if err := b.planOutlet(l, spec); err != nil {
+		return nil, errors.Join(err, b.abandon())
+	}
 	if b.group.enforced[caisson.ControlPids] == "" && u.outside != 0 {
 		l.plan.Pids = spec.Limits.Pids
 	}
@@ -94,7 +97,7 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout, u user) er
 		return cancelled(ctx)
 	}
 	err = b.group.start(func() error {
-		child, err := start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
+		child, err := start(program, append([]*os.File{theirStream, theirControl, l.outlet}, l.trees...), attr)
 		if err != nil {
 			return refusedStart(err)
 		}
@@ -146,6 +149,9 @@ func (b *box) prove(ctx context.Context, l *layout, u user, spec caisson.Sandbox
 		return err
 	}
 	b.isolation = isolation(report, b.group, u)
+	if spec.Egress != nil {
+		b.isolation = sandbox.WithEgress(b.isolation, b.client.Mode())
+	}
 	return sandbox.Enforce(b.isolation, spec.Require)
 }
 
@@ -153,8 +159,9 @@ func (b *box) prove(ctx context.Context, l *layout, u user, spec caisson.Sandbox
 func (b *box) greet(ctx context.Context, l *layout, spec caisson.SandboxSpec) <-chan error {
 	opts := guest.Options{
 		Workspace: l.plan.Workspace, Env: merge(environment(l.plan, spec)), Limits: spec.Limits, Root: b.root,
-		Identify: process.Within(b.root),
+		Identify: process.Within(b.root), Egress: spec.Egress, Outlet: b.outlet,
 	}
+	b.outlet = nil // the client's from here on
 	if b.group.oom != "" {
 		opts.OOM = b.group.kills
 	}

@@ -37,8 +37,9 @@ var hidden = []string{"/boot", "/home", "/media", "/srv", "/var/lib", "/var/log"
 
 // layout is a plan with the descriptors that go with it.
 type layout struct {
-	plan  plan.Plan
-	trees []*os.File
+	plan   plan.Plan
+	trees  []*os.File
+	outlet *os.File // the guest's end of the way out, or nil
 }
 
 func (l *layout) close() {
@@ -46,6 +47,10 @@ func (l *layout) close() {
 		f.Close()
 	}
 	l.trees = nil
+	if l.outlet != nil {
+		l.outlet.Close()
+		l.outlet = nil
+	}
 }
 
 // lay plans the box of a checked spec. Where files cannot be lent to another
@@ -167,6 +172,9 @@ func environment(p plan.Plan, spec caisson.SandboxSpec) []string {
 	}
 	if !language {
 		env = append(env, "LANG=C.UTF-8")
+	}
+	if spec.Egress != nil {
+		env = append(env, sandbox.ProxyEnv()...)
 	}
 	return append(env, spec.Env...)
 }

@@ -1,0 +1,45 @@
+//go:build linux
+
+package box
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/outlet"
+	"github.com/caisson-run/caisson/guest/plan"
+)
+
+// openOutlet opens the way out, if there is to be one: while the set-up still
+// may change the network, and before any program can take a port.
+func openOutlet(p *plan.Plan, out **outlet.Outlet) (err error) {
+	if p.Outlet != nil {
+		*out, err = outlet.Open(*p.Outlet)
+	}
+	return err
+}
+
+// resolvers is the text of resolv.conf.
+func resolvers(p *plan.Plan) string {
+	if p.Outlet == nil {
+		return ""
+	}
+	return "nameserver 127.0.0.1\n"
+}
+
+// tryOutlet tries to change what leads connections to the way out.
+func tryOutlet(p *plan.Plan, _ *plan.Report) plan.Test {
+	if p.Outlet == nil {
+		return plan.Test{}
+	}
+	test := plan.Test{Control: "network", Tried: "change addresses and rules"}
+	if fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER); err == nil {
+		unix.Close(fd)
+		test.Broke = "the rules of the network can be asked for"
+	}
+	if err := outlet.AddRange(); !errors.Is(err, unix.EPERM) {
+		test.Broke = "addresses can be added"
+	}
+	return test
+}

@@ -130,10 +130,8 @@ func (c *Client) wayOut(ctx context.Context) (err error) {
 	if c.opts.Outlet == nil {
 		return nil
 	}
-	if c.egress, err = newEgress(ctx, c.opts.Egress, c.opts.Outlet); err != nil {
-		return caisson.Errorf(caisson.CodeInternal, "take the socket of the way out: %w", err)
-	}
-	return nil
+	c.egress, err = newEgress(ctx, c.opts.Egress, c.opts.Outlet)
+	return err
 }
 
 // carry serves the way out. A guest that breaks its rules, or has closed it, is

@@ -1,3 +1,5 @@
+//go:build linux
+
 package guest
 
 import (
@@ -51,12 +53,12 @@ func newEgress(ctx context.Context, judge caisson.Egress, socket *os.File) (*egr
 	defer socket.Close()
 	conn, err := net.FileConn(socket)
 	if err != nil {
-		return nil, err
+		return nil, caisson.Errorf(caisson.CodeInternal, "take the socket of the way out: %w", err)
 	}
 	packets, is := conn.(*net.UnixConn)
 	if !is {
 		_ = conn.Close()
-		return nil, errors.New("the socket of the way out is none of packets")
+		return nil, caisson.Errorf(caisson.CodeInternal, "the socket of the way out is none")
 	}
 	e := &egress{
 		judge: judge, conn: packets,

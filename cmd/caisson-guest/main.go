@@ -1,6 +1,7 @@
 // Command caisson-guest is the first process inside a boundary. The host starts
 // it with one end of a stream as descriptor 3; it is of no use to people. With
-// the argument "box" it first builds the box that it is in.
+// the argument "box" it first builds the box that it is in; with "given" the
+// stream is its standard input and output, and the box was made by somebody else.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -22,18 +23,32 @@ import (
 func main() {
 	// Few threads: what changes a thread's rights must be done in each.
 	runtime.GOMAXPROCS(1)
-	unix.CloseOnExec(wire.StreamFD)
-	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
-	var err error
-	var out *outlet.Outlet
-	if len(os.Args) > 1 && os.Args[1] == plan.Argument {
-		out, err = box.SetUp()
-	}
-	if err == nil {
-		err = inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream"), Outlet: out})
-	}
-	if err != nil {
+	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson-guest:", err)
 		os.Exit(1) //nolint:forbidigo // this is main
 	}
+}
+
+func serve() error {
+	mode := ""
+	if len(os.Args) > 1 {
+		mode = os.Args[1]
+	}
+	if mode == plan.GivenArgument {
+		stream, out, err := box.Given()
+		if err != nil {
+			return err
+		}
+		return inside.Serve(inside.Options{Stream: stream, Outlet: out})
+	}
+	unix.CloseOnExec(wire.StreamFD)
+	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
+	var out *outlet.Outlet
+	if mode == plan.Argument {
+		var err error
+		if out, err = box.SetUp(); err != nil {
+			return err
+		}
+	}
+	return inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream"), Outlet: out})
 }

@@ -4,6 +4,7 @@ package box
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -14,10 +15,33 @@ import (
 // openOutlet opens the way out, if there is to be one: while the set-up still
 // may change the network, and before any program can take a port.
 func openOutlet(p *plan.Plan, out **outlet.Outlet) (err error) {
-	if p.Outlet != nil {
-		*out, err = outlet.Open(*p.Outlet)
+	if p.Outlet == nil {
+		return nil
 	}
+	if p.OutletAt != "" {
+		if err := connectOutlet(p.OutletAt); err != nil {
+			return fmt.Errorf("connect to %s: %w", p.OutletAt, err)
+		}
+	}
+	*out, err = outlet.Open(*p.Outlet)
 	return err
+}
+
+// connectOutlet makes a connection to path plan.OutletFD.
+func connectOutlet(path string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	if fd == plan.OutletFD {
+		return nil
+	}
+	defer unix.Close(fd)
+	return unix.Dup3(fd, plan.OutletFD, unix.O_CLOEXEC)
 }
 
 // resolvers is the text of resolv.conf.

@@ -49,7 +49,10 @@ const (
 	// guest may not change its network. Ports below 1024 then need
 	// net.ipv4.ip_unprivileged_port_start=0, and are left out without it.
 	ModeLoopback Mode = "loopback"
+	// ModeProxy catches none: not even names can be answered, for want of the
+	// right to listen on port 53. Programs must know of the proxy.
+	ModeProxy Mode = "proxy"
 )
 
 // Valid tells whether m is one of the modes.
-func (m Mode) Valid() bool { return m == ModeRedirect || m == ModePorts || m == ModeLoopback }
+func (m Mode) Valid() bool { return m == ModeRedirect || m == ModePorts || m == ModeLoopback || m == ModeProxy }

@@ -62,14 +62,19 @@ func Open(o Options) (*Outlet, error) {
 func (o *Outlet) Mode() Mode { return o.mode }
 
 func (o *Outlet) listen(opts Options) (err error) {
-	if o.udp, err = bind(unix.SOCK_DGRAM, localhost, dnsPort); err != nil {
-		return fmt.Errorf("listen for look-ups: %w", err)
-	}
-	if o.tcp, err = bind(unix.SOCK_STREAM, localhost, dnsPort); err != nil {
-		return fmt.Errorf("listen for look-ups: %w", err)
-	}
 	if o.proxy, err = bind(unix.SOCK_STREAM, localhost, ProxyPort); err != nil {
 		return fmt.Errorf("listen for the proxy: %w", err)
+	}
+	o.udp, err = bind(unix.SOCK_DGRAM, localhost, dnsPort)
+	if errors.Is(err, unix.EACCES) && o.mode == ModeLoopback {
+		o.mode = ModeProxy
+		return nil
+	}
+	if err == nil {
+		o.tcp, err = bind(unix.SOCK_STREAM, localhost, dnsPort)
+	}
+	if err != nil {
+		return fmt.Errorf("listen for look-ups: %w", err)
 	}
 	if o.mode == ModeRedirect {
 		fd, err := bind(unix.SOCK_STREAM, localhost, directPort)

@@ -42,8 +42,10 @@ func (o *Outlet) Run() error {
 		files = append(files, f)
 		serving.Go(func() { with(f) }) // ends when f is closed
 	}
-	serve(o.udp, "look-ups", o.serveDatagrams)
-	serve(o.tcp, "look-ups", o.serveStreams)
+	if o.mode != ModeProxy {
+		serve(o.udp, "look-ups", o.serveDatagrams)
+		serve(o.tcp, "look-ups", o.serveStreams)
+	}
 	serve(o.proxy, "proxy", func(f *os.File) { o.serveConns(f, asProxy) })
 	for _, fd := range o.direct {
 		serve(fd, "connections", func(f *os.File) { o.serveConns(f, o.target) })

@@ -1,10 +1,7 @@
 package sandbox
 
 import (
-	"os"
 	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/outlet"
@@ -25,16 +22,6 @@ func ProxyEnv() []string {
 	}
 }
 
-// OutletPair makes the socket of the way out: ours is for guest.Options.Outlet,
-// theirs becomes the guest's descriptor guest.OutletFD.
-func OutletPair() (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, caisson.Errorf(caisson.CodeInternal, "make the socket of the way out: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "outlet"), os.NewFile(uintptr(fds[1]), "outlet"), nil //nolint:gosec // descriptors
-}
-
 // WithEgress is a report of a boundary without a network that was given a way
 // out, of which the guest says how programs are led to it.
 func WithEgress(i caisson.Isolation, mode outlet.Mode) caisson.Isolation {
@@ -50,6 +37,8 @@ func WithEgress(i caisson.Isolation, mode outlet.Mode) caisson.Isolation {
 			rows[n].Why = "the kernel has no nf_tables: programs that do not know of the proxy reach only the ports that the rules named when the sandbox was opened, and servers inside cannot use those"
 		case outlet.ModeLoopback:
 			rows[n].Why = "the guest may not change its network here: programs that do not know of the proxy reach only the ports that the rules named when the sandbox was opened, and servers inside cannot use those"
+		case outlet.ModeProxy:
+			rows[n].Why = "names cannot be answered inside: only programs that know of the proxy reach anything"
 		case outlet.ModeRedirect:
 		}
 	}

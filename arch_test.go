@@ -22,6 +22,7 @@ var layers = map[string]int{
 	"internal/strictyaml": 0,
 	"internal/glob":       0,
 	"capture":             0,
+	"guest/outlet":        -1, // below guest/plan and guest/wire, which carry its options
 	"guest/plan":          0,
 	"process":             1,
 	"guest/wire":          0,

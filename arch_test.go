@@ -37,6 +37,8 @@ var layers = map[string]int{
 	"schema":              1,
 	"sandbox/sandboxtest": 1,
 	"sandbox/namespace":   2,
+	"sandbox/egress":      2,
+	"sandbox/egress/rule": 0,
 	"workspace":           2,
 	"airlock":             2,
 	"tool":                2,

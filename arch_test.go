@@ -17,6 +17,7 @@ var layers = map[string]int{
 	"internal/atomicfile": 0,
 	"internal/lockfile":   0,
 	"internal/proctree":   0,
+	"internal/scratch":    0,
 	"internal/fault":      -1, // below all: any package may have a place to die
 	"internal/strictyaml": 0,
 	"capture":             0,
@@ -39,6 +40,9 @@ var layers = map[string]int{
 	"sandbox/namespace":   2,
 	"sandbox/egress":      2,
 	"sandbox/egress/rule": 0,
+	"sandbox/layout":      2,
+	"sandbox/bubblewrap":  3,
+	"sandbox/landlock":    3,
 	"workspace":           2,
 	"airlock":             2,
 	"tool":                2,

@@ -158,6 +158,33 @@ func TestBreachesEndTheGuest(t *testing.T) {
 	}
 }
 
+// A guest that sends output for a command that was never released, to a writer
+// that takes nothing: a stop ends the wait all the same.
+func TestStopEndsWhatWasNotReleased(t *testing.T) {
+	c, l := connect(t)
+	go func() {
+		for h, err := l.in.Next(); err == nil && h.Type != wire.TypeHold; h, err = l.in.Next() {
+			_ = l.in.Skip(h.Length)
+		}
+		go l.drain()
+		_, _ = l.conn.Write(append(raw(wire.TypeHeld, 1, `{"holder":2,"pid":3}`), raw(wire.TypeOut, 1, "x")...))
+	}()
+	w := &blocked{free: make(chan struct{}), began: make(chan struct{}, 1)}
+	defer close(w.free)
+	p, err := c.Hold(context.Background(), caisson.Command{Line: "x", Stdout: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-w.began
+	p.Stop(caisson.CauseUser)
+	if _, err := p.Wait(context.Background()); caisson.CodeOf(err) != caisson.CodeNotExecuted {
+		t.Errorf("%v", err)
+	}
+	if err := p.Release(); caisson.CodeOf(err) != caisson.CodeNotExecuted {
+		t.Errorf("released: %v", err)
+	}
+}
+
 func TestAGuestThatDoesNotReadIsCutOff(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes as long as the bound")

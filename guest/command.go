@@ -199,44 +199,38 @@ func (p *command) feed() {
 	}
 }
 
-// Stop implements caisson.Process.
+// Stop implements caisson.Process. It bounds the delivery of output whatever
+// the phase, so that nobody waits for a writer that takes nothing.
 func (p *command) Stop(cause caisson.Cause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.phase != phaseReleased && p.phase != phaseEnded {
-		return
-	}
 	select {
 	case <-p.stop:
 		return
 	default:
 		close(p.stop)
 	}
-	if p.phase == phaseEnded {
-		return // nothing is left to stop but the delivery of its output
-	}
-	p.cause = cause
-	_ = p.c.out.Control(wire.TypeStop, p.id, wire.Stop{Grace: p.grace}) // a lost guest is told by lost
-	p.backup = time.AfterFunc(p.grace+endBound, func() {
-		p.c.cut(breach("it did not end a command within %v of its grace", endBound))
-	})
-}
-
-// Drop implements caisson.Process.
-func (p *command) Drop() {
-	p.mu.Lock()
 	switch p.phase {
 	case phaseAsked, phaseHeld:
-		p.phase = phaseDropped
-		_ = p.c.out.Control(wire.TypeDrop, p.id, nil) // a lost guest is told by lost
-		p.endLocked(nil, caisson.Errorf(caisson.CodeNotExecuted, "the command was dropped before it began"))
-		p.mu.Unlock()
+		p.dropLocked()
 	case phaseReleased:
-		p.mu.Unlock()
-		p.Stop(caisson.CauseUnknown)
-	default:
-		p.mu.Unlock()
+		p.cause = cause
+		_ = p.c.out.Control(wire.TypeStop, p.id, wire.Stop{Grace: p.grace}) // a lost guest is told by lost
+		p.backup = time.AfterFunc(p.grace+endBound, func() {
+			p.c.cut(breach("it did not end a command within %v of its grace", endBound))
+		})
+	case phaseEnded, phaseDropped: // nothing is left to stop but the delivery of its output
 	}
+}
+
+// Drop implements caisson.Process: a stop without a cause of its own.
+func (p *command) Drop() { p.Stop(caisson.CauseUnknown) }
+
+// dropLocked ends a process that was not released.
+func (p *command) dropLocked() {
+	p.phase = phaseDropped
+	_ = p.c.out.Control(wire.TypeDrop, p.id, nil) // a lost guest is told by lost
+	p.endLocked(nil, caisson.Errorf(caisson.CodeNotExecuted, "the command was dropped before it began"))
 }
 
 // Resize implements caisson.Process.

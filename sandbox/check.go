@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/caisson-run/caisson"
 )
@@ -196,6 +197,10 @@ func checkSource(path string) (fs.FileInfo, error) {
 func checkPath(path string) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
 		return caisson.Errorf(caisson.CodePathInvalid, "%q is not an absolute path in its shortest form", path)
+	}
+	// Plans and records are JSON, in which such a name becomes that of another file.
+	if !utf8.ValidString(path) {
+		return caisson.Errorf(caisson.CodePathInvalid, "%q is not UTF-8", path).WithHint("Rename it; files inside may have any name.")
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +20,7 @@ import (
 // not what it is said to be, and must not be used.
 func prove(p *plan.Plan, report *plan.Report) error {
 	for _, try := range []func(*plan.Plan, *plan.Report) plan.Test{
-		tryOutside, tryWrite, tryLandlock, tryNetwork, tryProcesses, tryDisk, tryPrivileges, trySyscalls,
+		tryOutside, tryWrite, tryLandlock, tryNetwork, tryProcesses, tryPids, tryDisk, tryPrivileges, trySyscalls,
 	} {
 		test := try(p, report)
 		if test.Control == "" {
@@ -148,6 +149,19 @@ func tryProcesses(*plan.Plan, *plan.Report) plan.Test {
 	}
 	if err := unix.Kill(-1, 0); !errors.Is(err, unix.ESRCH) {
 		test.Broke = "there are other processes that can be signalled"
+	}
+	return test
+}
+
+// tryPids reads the limit back: to reach it takes longer than all the set-up.
+func tryPids(p *plan.Plan, _ *plan.Report) plan.Test {
+	if p.Pids == 0 {
+		return plan.Test{} // bounded from outside
+	}
+	test := plan.Test{Control: "pids", Read: true, Tried: "RLIMIT_NPROC inside, as soft and hard limit"}
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(unix.RLIMIT_NPROC, &now); err != nil || now.Cur > uint64(p.Pids) || now.Max > uint64(p.Pids) {
+		test.Broke = "the number of processes is not limited"
 	}
 	return test
 }

@@ -51,6 +51,8 @@ type Plan struct {
 	Proof string `json:"proof"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
+	// Needs are paths that must be there in a box that somebody else made.
+	Needs []string `json:"needs,omitempty"`
 }
 
 // Mount is a path shown inside.
@@ -75,12 +77,16 @@ type Report struct {
 	Landlock int `json:"landlock"`
 	// Tests are the forbidden things that were tried.
 	Tests []Test `json:"tests"`
+	// Seen is of a box that somebody else made.
+	Seen *Seen `json:"seen,omitempty"`
 }
 
 // Test is a forbidden thing that was tried after the set-up.
 type Test struct {
 	Control string `json:"control"`
 	Tried   string `json:"tried"`
+	// Read says that what is in force was read back, and nothing tried.
+	Read bool `json:"read,omitempty"`
 	// Broke says how it succeeded; empty: it was refused.
 	Broke string `json:"broke,omitempty"`
 }

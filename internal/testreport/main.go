@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -99,11 +100,25 @@ func (r *results) add(out io.Writer, e event) {
 		}
 		fmt.Fprintf(out, "FAIL  %s\n%s", key, strings.Join(r.output[key], ""))
 		delete(r.output, key)
+		if e.Test == "" {
+			r.unfinished(out, e.Package)
+		}
 	case "skip":
 		if e.Test != "" {
 			r.skips = append(r.skips, skip{e.Package, e.Test, reasonOf(r.output[key])})
 		}
 		delete(r.output, key)
+	}
+}
+
+// unfinished prints what the tests said that had no end when their package
+// failed: one that hung, and a panic with its stacks, is told there alone.
+func (r *results) unfinished(out io.Writer, pkg string) {
+	for _, key := range slices.Sorted(maps.Keys(r.output)) {
+		if strings.HasPrefix(key, pkg+" ") {
+			fmt.Fprintf(out, "NO END  %s\n%s", key, strings.Join(r.output[key], ""))
+			delete(r.output, key)
+		}
 	}
 }
 

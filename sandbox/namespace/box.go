@@ -6,24 +6,20 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/layout"
 )
-
-// endBound is how long a killed guest may take to be gone. The kernel ends its
-// whole namespace first; a process in uninterruptible sleep can hold it.
-const endBound = 10 * time.Second
 
 // box implements caisson.Sandbox.
 type box struct {
 	id       caisson.SandboxID
 	instance caisson.InstanceID
-	group    *group
+	group    *process.Group
 	process  *os.Process
 	stream   *os.File // the client's once it is connected
 	control  *os.File
@@ -57,7 +53,7 @@ func (b *box) Record() caisson.SandboxRecord {
 	}
 	return caisson.SandboxRecord{
 		ID: b.id, Instance: b.instance, Engine: Name, State: state, Guest: &root,
-		Leftovers: slices.Clone(b.group.dirs), Isolation: b.isolation, At: time.Now().UTC(),
+		Leftovers: b.group.Dirs(), Isolation: b.isolation, At: time.Now().UTC(),
 	}
 }
 
@@ -77,7 +73,7 @@ func (b *box) Done() <-chan struct{} { return b.done }
 func (b *box) watch() {
 	defer close(b.done)
 	_, err := b.process.Wait()
-	b.undone = errors.Join(err, b.group.remove())
+	b.undone = errors.Join(err, b.group.Remove())
 }
 
 // Close implements caisson.Sandbox.
@@ -94,7 +90,7 @@ func (b *box) Close() error {
 		select {
 		case <-b.done:
 			b.failed = b.undone
-		case <-time.After(endBound):
+		case <-time.After(layout.EndBound):
 			b.failed = caisson.Errorf(caisson.CodeOrphanAlive, "process %d, the first of sandbox %s, does not end though it was killed", b.process.Pid, b.id)
 		}
 	})
@@ -109,21 +105,5 @@ func (b *box) abandon() error {
 			f.Close()
 		}
 	}
-	return b.group.remove()
-}
-
-// merge keeps the last value of each variable.
-func merge(env []string) []string {
-	at := map[string]int{}
-	var out []string
-	for _, kv := range env {
-		name, _, _ := strings.Cut(kv, "=")
-		if i, known := at[name]; known {
-			out[i] = kv
-			continue
-		}
-		at[name] = len(out)
-		out = append(out, kv)
-	}
-	return out
+	return b.group.Remove()
 }

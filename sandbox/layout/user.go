@@ -1,18 +1,16 @@
 //go:build linux
 
-package namespace
+package layout
 
 import (
-	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/guest/plan"
 )
 
 const (
@@ -26,24 +24,25 @@ const (
 	outsideRoot = 2_000_000_001
 )
 
-// user is who a box runs as.
-type user struct {
-	inside, insideGroup   int
-	outside, outsideGroup int
-	// mapped: files are lent through idmapped mounts.
-	mapped bool
-	// weaker says why it runs as the kernel's root, if it does.
-	weaker string
+// User is who a box runs as: the ids inside, and what they are on the host.
+type User struct {
+	Inside, InsideGroup   int
+	Outside, OutsideGroup int
+	// Mapped: files are lent through idmapped mounts.
+	Mapped bool
+	// Weaker says why it runs as the kernel's root, if it does.
+	Weaker string
 }
 
-func callingUser() user {
+// CallingUser is the user of a box that this process opens.
+func CallingUser() User {
 	uid, gid := os.Geteuid(), os.Getegid()
 	if uid != 0 {
-		return user{inside: uid, insideGroup: gid, outside: uid, outsideGroup: gid}
+		return User{Inside: uid, InsideGroup: gid, Outside: uid, OutsideGroup: gid}
 	}
-	u := user{inside: insideRoot, insideGroup: insideRoot, outside: 0, outsideGroup: 0}
+	u := User{Inside: insideRoot, InsideGroup: insideRoot, Outside: 0, OutsideGroup: 0}
 	if kernelRoot() {
-		u.outside, u.outsideGroup, u.mapped = outsideRoot, outsideRoot, true
+		u.Outside, u.OutsideGroup, u.Mapped = outsideRoot, outsideRoot, true
 	}
 	return u
 }
@@ -57,9 +56,9 @@ func kernelRoot() bool {
 }
 
 // asRoot is u where files cannot be lent to another user.
-func (u user) asRoot(reason error) user {
-	u.outside, u.outsideGroup, u.mapped = 0, 0, false
-	u.weaker = fmt.Sprintf("it runs as the kernel's root without capabilities, because files here cannot be lent to another user: %v", reason)
+func (u User) asRoot(reason error) User {
+	u.Outside, u.OutsideGroup, u.Mapped = 0, 0, false
+	u.Weaker = fmt.Sprintf("it runs as the kernel's root without capabilities, because files here cannot be lent to another user: %v", reason)
 	return u
 }
 
@@ -69,19 +68,20 @@ var setUpCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.C
 const allNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// attributes are how the guest is started for u.
-func (u user) attributes() *syscall.SysProcAttr {
+// Attributes are how a guest is started for u in namespaces of its own, with
+// the capabilities that set-up needs.
+func (u User) Attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Setsid: true, Cloneflags: allNamespaces, AmbientCaps: setUpCapabilities,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: u.inside, HostID: u.outside, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: u.insideGroup, HostID: u.outsideGroup, Size: 1}},
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: u.Inside, HostID: u.Outside, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: u.InsideGroup, HostID: u.OutsideGroup, Size: 1}},
 	}
 	if os.Geteuid() == 0 {
 		// Root's supplementary groups would go on to count inside; root of a user
 		// namespace may be kept from dropping them, and then they are its user's.
 		drop := mayDropGroups()
 		attr.GidMappingsEnableSetgroups = drop
-		attr.Credential = &syscall.Credential{Uid: uint32(u.inside), Gid: uint32(u.insideGroup), NoSetGroups: !drop}
+		attr.Credential = &syscall.Credential{Uid: uint32(u.Inside), Gid: uint32(u.InsideGroup), NoSetGroups: !drop}
 	}
 	return attr
 }
@@ -91,9 +91,46 @@ func mayDropGroups() bool {
 	return err == nil && strings.TrimSpace(string(raw)) == "allow"
 }
 
+// owner is who owns a file on disk.
+type owner struct{ uid, gid uint32 }
+
+// Lender lends files to the users of boxes. Safe for concurrent use.
+type Lender struct {
+	program *Program
+
+	mu     sync.Mutex
+	idmaps map[owner]*os.File
+}
+
+// NewLender returns one whose user namespaces a process of the program makes.
+func NewLender(program *Program) *Lender {
+	return &Lender{program: program, idmaps: map[owner]*os.File{}}
+}
+
+// Close releases what is kept between boxes.
+func (d *Lender) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range d.idmaps {
+		f.Close()
+	}
+	clear(d.idmaps)
+	return nil
+}
+
+// KeepsGroups tells whether the caller has groups that count inside too: an
+// ordinary user may not drop any.
+func KeepsGroups() bool {
+	if mayDropGroups() && os.Geteuid() == 0 {
+		return false
+	}
+	groups, err := os.Getgroups()
+	return err != nil || slices.ContainsFunc(groups, func(g int) bool { return g != os.Getegid() })
+}
+
 // lend opens a copy of the mounts at path whose files, where they belong to
 // the path's owner, belong to the box's user.
-func (e *Engine) lend(path string, u user) (*os.File, error) {
+func (d *Lender) lend(path string, u User) (*os.File, error) {
 	at, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -105,15 +142,15 @@ func (e *Engine) lend(path string, u user) (*os.File, error) {
 	}
 	tree := os.NewFile(uintptr(fd), path)
 	attr := unix.MountAttr{Propagation: unix.MS_PRIVATE}
-	if u.mapped {
+	if u.Mapped {
 		var st unix.Stat_t
 		if err = unix.Fstat(at, &st); err == nil {
-			err = e.mapOwner(&attr, owner{st.Uid, st.Gid}, u)
+			err = d.mapOwner(&attr, owner{st.Uid, st.Gid}, u)
 		}
 	}
 	if err == nil {
 		err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr)
-		if err != nil && u.mapped {
+		if err != nil && u.Mapped {
 			err = &unmappableError{path, err}
 		}
 	}
@@ -133,20 +170,19 @@ type unmappableError struct {
 func (e *unmappableError) Error() string { return fmt.Sprintf("map owner of %s: %v", e.path, e.err) }
 func (e *unmappableError) Unwrap() error { return e.err }
 
-func (e *Engine) mapOwner(attr *unix.MountAttr, o owner, u user) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	file := e.idmaps[o]
+func (d *Lender) mapOwner(attr *unix.MountAttr, o owner, u User) error {
+	program, err := d.program.Open()
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	file := d.idmaps[o]
 	if file == nil {
-		program := e.program
-		if program == nil {
-			return errors.New("the engine is closed")
-		}
-		var err error
 		if file, err = makeIDMap(program, o, u); err != nil {
 			return err
 		}
-		e.idmaps[o] = file
+		d.idmaps[o] = file
 	}
 	attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
 	attr.Userns_fd = uint64(file.Fd())
@@ -155,16 +191,16 @@ func (e *Engine) mapOwner(attr *unix.MountAttr, o owner, u user) error {
 
 // makeIDMap returns a user namespace that says: on disk o, in the box u. A
 // guest that is given no plan holds it until it is open.
-func makeIDMap(program *os.File, o owner, u user) (*os.File, error) {
+func makeIDMap(program *os.File, o owner, u User) (*os.File, error) {
 	hold, feed, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer feed.Close()
-	child, err := start(program, []*os.File{nil, hold}, &syscall.SysProcAttr{
+	child, err := Start(program, []*os.File{nil, hold}, &syscall.SysProcAttr{
 		Setsid: true, Cloneflags: unix.CLONE_NEWUSER, GidMappingsEnableSetgroups: true,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.uid), HostID: u.outside, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.gid), HostID: u.outsideGroup, Size: 1}},
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.uid), HostID: u.Outside, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.gid), HostID: u.OutsideGroup, Size: 1}},
 	})
 	hold.Close()
 	if err != nil {
@@ -179,21 +215,4 @@ func makeIDMap(program *os.File, o owner, u user) (*os.File, error) {
 		return nil, fmt.Errorf("open user namespace: %w", err)
 	}
 	return file, nil
-}
-
-// start runs the guest program with an empty environment, /dev/null as its
-// first three descriptors, and files after them.
-func start(program *os.File, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
-	all := append([]*os.File{null, null, null}, files...)
-	if len(all) > programFD {
-		return nil, caisson.Errorf(caisson.CodePathInvalid, "at most %d paths can be lent to a sandbox", programFD-plan.MountFD)
-	}
-	return os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{"caisson-guest", plan.Argument}, &os.ProcAttr{
-		Dir: "/", Env: []string{}, Files: all, Sys: attr,
-	})
 }

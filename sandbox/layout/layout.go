@@ -1,6 +1,13 @@
 //go:build linux
 
-package namespace
+// Package layout is what the engines of this kernel have in common: what is in
+// a box and where, who it runs as, how files are lent to that user, and how the
+// guest program is kept and started.
+//
+// What it promises: no path that is lent goes through a link, nothing of it is
+// in an argument list or an environment, and the guest program cannot be changed
+// once it was read. What it does not promise: any boundary; the engines make it.
+package layout
 
 import (
 	"errors"
@@ -35,74 +42,80 @@ var etc = []string{
 // given something of are not looked at.
 var hidden = []string{"/boot", "/home", "/media", "/srv", "/var/lib", "/var/log", "/etc/shadow", "/etc/ssh", "/run/systemd"}
 
-// layout is a plan with the descriptors that go with it.
-type layout struct {
-	plan  plan.Plan
-	trees []*os.File
+// Layout is a plan with the descriptors that go with it: the mounts of the plan
+// that have an FD, in their order.
+type Layout struct {
+	Plan  plan.Plan
+	Trees []*os.File
 }
 
-func (l *layout) close() {
-	for _, f := range l.trees {
+// Close releases the descriptors.
+func (l *Layout) Close() {
+	for _, f := range l.Trees {
 		f.Close()
 	}
-	l.trees = nil
+	l.Trees = nil
 }
 
-// lay plans the box of a checked spec. Where files cannot be lent to another
-// user, the returned user is the kernel's root instead.
-func (e *Engine) lay(spec caisson.SandboxSpec) (*layout, user, error) {
-	u := callingUser()
-	l, err := e.layFor(spec, u)
+// Lay plans the box of a checked spec. Where files cannot be lent to another
+// user, the returned user is the kernel's root instead. What the disk says that
+// Check did not see is CodePathInvalid.
+func (d *Lender) Lay(spec caisson.SandboxSpec) (*Layout, User, error) {
+	u := CallingUser()
+	l, err := d.layFor(spec, u)
 	var unmappable *unmappableError
 	if errors.As(err, &unmappable) {
 		u = u.asRoot(err)
-		l, err = e.layFor(spec, u)
+		l, err = d.layFor(spec, u)
+	}
+	if err != nil && caisson.CodeOf(err) == caisson.CodeInternal {
+		err = caisson.Errorf(caisson.CodePathInvalid, "a path cannot be lent to the sandbox: %w", err)
 	}
 	return l, u, err
 }
 
-func (e *Engine) layFor(spec caisson.SandboxSpec, u user) (*layout, error) {
+func (d *Lender) layFor(spec caisson.SandboxSpec, u User) (*Layout, error) {
 	mounts := sandbox.Mounts(spec)
-	l := &layout{plan: plan.Plan{
-		ID: string(spec.ID), UID: u.inside, GID: u.insideGroup, User: userName, Home: homeFor(mounts),
+	l := &Layout{Plan: plan.Plan{
+		ID: string(spec.ID), UID: u.Inside, GID: u.InsideGroup, User: userName, Home: homeFor(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/dev/shm"},
 		Files: spec.Limits.Files, Size: spec.Limits.Size, System: system, Etc: etcPaths(),
 		Proof: "/.proof",
 	}}
 	if spec.Home != "" {
-		mounts = append(mounts, caisson.Mount{Source: spec.Home, Target: l.plan.Home, Write: true})
+		mounts = append(mounts, caisson.Mount{Source: spec.Home, Target: l.Plan.Home, Write: true})
 	} else {
-		l.plan.Private = append(l.plan.Private, l.plan.Home)
+		l.Plan.Private = append(l.Plan.Private, l.Plan.Home)
 	}
 	if spec.Workspace == "" {
-		l.plan.Workspace = sandbox.PrivateWorkspace
-		l.plan.Private = append(l.plan.Private, sandbox.PrivateWorkspace)
+		l.Plan.Workspace = sandbox.PrivateWorkspace
+		l.Plan.Private = append(l.Plan.Private, sandbox.PrivateWorkspace)
 	}
 	// Else it is a link to /tmp, below which nothing can be mounted.
 	for _, m := range mounts {
 		info, err := os.Lstat(m.Source)
 		if err == nil {
-			err = e.add(l, m, info, u)
+			err = d.add(l, m, info, u)
 		}
 		if err != nil {
-			l.close()
+			l.Close()
 			return nil, err
 		}
 	}
 	if slices.ContainsFunc(l.targets(), func(t string) bool { return strings.HasPrefix(t, "/var/tmp/") }) {
-		l.plan.Private = append(l.plan.Private, "/var/tmp") // else it is a link to /tmp
+		l.Plan.Private = append(l.Plan.Private, "/var/tmp") // else it is a link to /tmp
 	}
 	for _, path := range hidden {
-		if !slices.ContainsFunc(append(l.targets(), l.plan.Private...), func(t string) bool { return sandbox.Overlap(t, path) }) {
-			l.plan.Outside = append(l.plan.Outside, path)
+		if !slices.ContainsFunc(append(l.targets(), l.Plan.Private...), func(t string) bool { return sandbox.Overlap(t, path) }) {
+			l.Plan.Outside = append(l.Plan.Outside, path)
 		}
 	}
 	return l, nil
 }
 
-func (l *layout) targets() []string {
+func (l *Layout) targets() []string {
 	var out []string
-	for _, m := range l.plan.Mounts {
+	for _, m := range l.Plan.Mounts {
 		out = append(out, m.Target)
 	}
 	return out
@@ -110,17 +123,17 @@ func (l *layout) targets() []string {
 
 // add plans a mount. Root opens it here, as the box's user may not be able to;
 // others cannot, and the guest, which is the same user, does it.
-func (e *Engine) add(l *layout, m caisson.Mount, info fs.FileInfo, u user) error {
+func (d *Lender) add(l *Layout, m caisson.Mount, info fs.FileInfo, u User) error {
 	planned := plan.Mount{Source: m.Source, Target: m.Target, Write: m.Write, Dir: info.IsDir()}
 	if os.Geteuid() == 0 {
-		tree, err := e.lend(m.Source, u)
+		tree, err := d.lend(m.Source, u)
 		if err != nil {
 			return err
 		}
-		planned.FD, planned.Source = plan.MountFD+len(l.trees), ""
-		l.trees = append(l.trees, tree)
+		planned.FD, planned.Source = plan.MountFD+len(l.Trees), ""
+		l.Trees = append(l.Trees, tree)
 	}
-	l.plan.Mounts = append(l.plan.Mounts, planned)
+	l.Plan.Mounts = append(l.Plan.Mounts, planned)
 	return nil
 }
 
@@ -146,9 +159,10 @@ func etcPaths() []string {
 	return out
 }
 
-// environment is what every command inside gets: paths of ours, the language,
-// terminal and time zone of the caller, and what the spec names.
-func environment(p plan.Plan, spec caisson.SandboxSpec) []string {
+// Environment is what every command inside gets: paths of ours, the language,
+// terminal and time zone of the caller, and what the spec names, which goes over
+// all others.
+func Environment(p plan.Plan, spec caisson.SandboxSpec) []string {
 	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	if info, err := os.Stat("/usr/local/go/bin"); err == nil && info.IsDir() {
 		path = "/usr/local/go/bin:" + path
@@ -168,5 +182,21 @@ func environment(p plan.Plan, spec caisson.SandboxSpec) []string {
 	if !language {
 		env = append(env, "LANG=C.UTF-8")
 	}
-	return append(env, spec.Env...)
+	return merge(append(env, spec.Env...))
+}
+
+// merge keeps the last value of each variable.
+func merge(env []string) []string {
+	at := map[string]int{}
+	var out []string
+	for _, kv := range env {
+		name, _, _ := strings.Cut(kv, "=")
+		if i, known := at[name]; known {
+			out[i] = kv
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, kv)
+	}
+	return out
 }

@@ -37,7 +37,7 @@ var layers = map[string]int{
 	"sandbox":             1,
 	"schema":              1,
 	"sandbox/sandboxtest": 1,
-	"sandbox/namespace":   2,
+	"sandbox/namespace":   3,
 	"sandbox/egress":      2,
 	"sandbox/egress/rule": 0,
 	"sandbox/layout":      2,

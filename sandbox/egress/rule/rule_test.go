@@ -70,7 +70,7 @@ func TestRules(t *testing.T) {
 		{"api.example.com", "api.example.com:443 api.example.com:80 API.example.com.:443", "api.example.com:22 api.example.com:8443 x.api.example.com:443 example.com:443"},
 		{"*.example.org:443", "a.example.org:443 a.b.example.org:443", "example.org:443 a.example.org:80 aexample.org:443 a.example.org.evil.com:443"},
 		{"github.com:22", "github.com:22", "github.com:443 github.com:80"},
-		{"localhost:5432", "localhost:5432", "localhost:5433 127.0.0.1:5432 a.localhost:5432"},
+		{"localhost:5432", "localhost:5432 host.caisson.internal:5432", "host.caisson.internal:80 localhost:5433 127.0.0.1:5432 a.localhost:5432"},
 		{"10.0.0.5:8080", "10.0.0.5:8080 [::ffff:10.0.0.5]:8080", "10.0.0.5:80 10.0.0.6:8080"},
 		{"[2001:db8::5]:8080", "[2001:db8:0::5]:8080", "[2001:db8::6]:8080"},
 		{"1.1.1.1", "1.1.1.1:443 1.1.1.1:80", "1.1.1.1:53"},
@@ -90,7 +90,7 @@ func TestRules(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "*", "*.com", "*.*", "a.*.com", "*example.com", "*.", "localhost", "10.0.0.5", "127.0.0.1", "[::1]", "0.0.0.0:80", "224.0.0.1:80",
-		"255.255.255.255:1", "*.10.0.0.5:80", "*.localhost:80", "example.com:http", "http://example.com", "example.com/path", "user@example.com", "169.254.169.254",
+		"255.255.255.255:1", "*.10.0.0.5:80", "*.localhost:80", "host.caisson.internal", "example.com:http", "http://example.com", "example.com/path", "user@example.com", "169.254.169.254",
 	} {
 		if r, err := Parse(text); err == nil {
 			t.Errorf("%q is a rule: %v", text, r)

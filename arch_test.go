@@ -43,6 +43,8 @@ var layers = map[string]int{
 	"sandbox/layout":      2,
 	"sandbox/namespace":   3,
 	"sandbox/container":   2,
+	"sandbox/egress":      2,
+	"sandbox/egress/rule": 0,
 	"sandbox/bubblewrap":  3,
 	"sandbox/landlock":    3,
 	"workspace":           2,

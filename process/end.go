@@ -3,10 +3,7 @@ package process
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -133,71 +130,11 @@ func awaitEnd(ctx context.Context, fd int) error {
 	}
 }
 
-// endCgroup kills what is in the cgroup, through cgroup.kill or, where there is
-// none, one by one. A cgroup that is not there holds nothing.
+// endCgroup kills what is in the cgroup that id names.
 func endCgroup(ctx context.Context, id caisson.ProcessIdentity) error {
 	dir := id.Cgroup
 	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 		return caisson.Errorf(caisson.CodePathInvalid, "the cgroup %q is no clean absolute path", dir)
 	}
-	for {
-		pids, err := cgroupProcesses(dir)
-		if err != nil || len(pids) == 0 {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0); err != nil { //nolint:forbidigo // a control file of the kernel, which is never made
-			for _, pid := range pids {
-				killMember(dir, pid)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return caisson.Errorf(caisson.CodeOrphanAlive, "%d processes in %s do not end: %w", len(pids), dir, context.Cause(ctx))
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
-// cgroupProcesses lists what is alive in a cgroup and those below it.
-func cgroupProcesses(dir string) ([]int, error) {
-	var pids []int
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // gone meanwhile
-		}
-		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
-			return err
-		}
-		raw, err := os.ReadFile(path)
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-			return nil
-		}
-		for _, field := range strings.Fields(string(raw)) {
-			if p, there := proctree.Of(atoi(field)); there && !p.Zombie {
-				pids = append(pids, p.PID)
-			}
-		}
-		return err
-	})
-	return pids, err
-}
-
-// killMember kills a process that is proved to be in the cgroup while the
-// descriptor for it is held.
-func killMember(dir string, pid int) {
-	p, there := proctree.Of(pid)
-	if !there {
-		return
-	}
-	fd, err := p.Open()
-	if err != nil {
-		return
-	}
-	defer unix.Close(fd)
-	now, err := cgroupProcesses(dir)
-	for _, member := range now {
-		if err == nil && member == pid {
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // looked at again by the caller
-		}
-	}
+	return killCgroup(ctx, dir)
 }

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -81,86 +80,4 @@ func Alive(id caisson.ProcessIdentity) caisson.Liveness {
 		return caisson.Dead
 	}
 	return caisson.LivenessUnknown
-}
-
-// Within returns the function that finds, from outside, a process of the pid
-// namespace that root is in (or is the first of): by its number there, and its
-// parent's. Both must be descendants of root, as the kernel counts; what the
-// processes say of themselves plays no part.
-func Within(root caisson.ProcessIdentity) func(holder, pid int) (caisson.ProcessIdentity, error) {
-	return func(holder, pid int) (caisson.ProcessIdentity, error) {
-		none := caisson.ProcessIdentity{}
-		outer, err := childNumbered(root.PID, holder)
-		if err != nil {
-			return none, err
-		}
-		inner, err := childNumbered(outer, pid)
-		if err != nil {
-			return none, err
-		}
-		// In this order: if root is still itself, then it was when its child
-		// was found, and so on down.
-		child, there := proctree.Of(inner)
-		top, lives := proctree.Of(root.PID)
-		if !there || !lives || child.Parent != outer || top.Start != root.Start || top.Zombie {
-			return none, caisson.Errorf(caisson.CodeSandboxLost, "process %d has ended", inner)
-		}
-		id := root
-		id.PID, id.Start, id.Cgroup = inner, child.Start, ""
-		return id, nil
-	}
-}
-
-// childNumbered returns the child of parent that its own pid namespace numbers inside.
-func childNumbered(parent, inside int) (int, error) {
-	dir := "/proc/" + strconv.Itoa(parent) + "/task"
-	// Mostly it is the first thread that forks.
-	if pid := among(dir, strconv.Itoa(parent), inside); pid != 0 {
-		return pid, nil
-	}
-	threads, err := os.ReadDir(dir)
-	if err != nil {
-		return 0, fmt.Errorf("list threads of %d: %w", parent, err)
-	}
-	for _, t := range threads {
-		if pid := among(dir, t.Name(), inside); pid != 0 {
-			return pid, nil
-		}
-	}
-	return 0, caisson.Errorf(caisson.CodeNotFound, "process %d has no child that is numbered %d inside", parent, inside)
-}
-
-// among looks among the children of one thread; 0 if it is not there.
-func among(dir, thread string, inside int) int {
-	raw, err := os.ReadFile(dir + "/" + thread + "/children")
-	if err != nil {
-		return 0
-	}
-	children := strings.Fields(string(raw))
-	for i := len(children) - 1; i >= 0; i-- { // the youngest is last, and the most likely
-		if pid, err := strconv.Atoi(children[i]); err == nil && numberInside(pid) == inside {
-			return pid
-		}
-	}
-	return 0
-}
-
-// numberInside returns the number of a process in its own pid namespace; 0 if
-// it has ended.
-func numberInside(pid int) int {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(raw), "\nNSpid:")
-	line, _, _ := strings.Cut(rest, "\n")
-	fields := strings.Fields(line)
-	if len(fields) == 0 {
-		return 0
-	}
-	inside, err := strconv.Atoi(fields[len(fields)-1])
-	if err != nil {
-		return 0
-	}
-	return inside
 }

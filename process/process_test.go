@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -22,6 +23,12 @@ import (
 const registerIn = "CAISSON_TEST_REGISTER"
 
 func TestMain(m *testing.M) {
+	if pid := os.Getenv(process.IdentityOf); pid != "" {
+		os.Exit(identity(pid))
+	}
+	if os.Getenv(keepName) != "" {
+		os.Exit(keep())
+	}
 	dir := os.Getenv(registerIn)
 	if dir == "" {
 		os.Exit(m.Run())
@@ -31,6 +38,17 @@ func TestMain(m *testing.M) {
 	}
 	_, _ = os.Stdout.WriteString("registered\n")
 	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// identity says which process a number means and whether it lives.
+func identity(number string) int {
+	pid, _ := strconv.Atoi(number)
+	id, err := process.Of(pid)
+	if err != nil {
+		return 1
+	}
+	fmt.Printf("%s %d %d %d %s\n", id.Boot, id.PIDNS, id.PID, id.Start, process.Alive(id))
+	return 0
 }
 
 // sleeper starts a program that lives until it is killed.

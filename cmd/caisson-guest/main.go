@@ -1,6 +1,9 @@
 // Command caisson-guest is the first process inside a boundary. The host starts
 // it with one end of a stream as descriptor 3; it is of no use to people. With
-// the argument "box" it first builds the box that it is in.
+// the argument "box" or "wrapped" it first builds, or finishes, the box that it
+// is in; with "stage" it makes ready what a wrapper needs and becomes that; with
+// "given" the stream is its standard input and output, and the box was made by
+// somebody else.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -14,6 +17,7 @@ import (
 
 	"github.com/caisson-run/caisson/guest/box"
 	"github.com/caisson-run/caisson/guest/inside"
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/guest/wire"
 )
@@ -21,17 +25,35 @@ import (
 func main() {
 	// Few threads: what changes a thread's rights must be done in each.
 	runtime.GOMAXPROCS(1)
-	unix.CloseOnExec(wire.StreamFD)
-	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
-	var err error
-	if len(os.Args) > 1 && os.Args[1] == plan.Argument {
-		err = box.SetUp()
-	}
-	if err == nil {
-		err = inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})
-	}
-	if err != nil {
+	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson-guest:", err)
 		os.Exit(1) //nolint:forbidigo // this is main
 	}
+}
+
+func serve() error {
+	mode := ""
+	if len(os.Args) > 1 {
+		mode = os.Args[1]
+	}
+	switch mode {
+	case plan.GivenArgument:
+		stream, out, err := box.Given()
+		if err != nil {
+			return err
+		}
+		return inside.Serve(inside.Options{Stream: stream, Outlet: out})
+	case plan.StageArgument:
+		return box.Stage()
+	}
+	unix.CloseOnExec(wire.StreamFD)
+	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
+	var out *outlet.Outlet
+	if mode == plan.Argument || mode == plan.WrappedArgument {
+		var err error
+		if out, err = box.SetUp(mode); err != nil {
+			return err
+		}
+	}
+	return inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream"), Outlet: out})
 }

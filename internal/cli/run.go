@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,6 +61,7 @@ command's own status.`,
 	flags.Int64Var(&want.Budget.Calls, "max-calls", 0, "calls")
 	flags.DurationVar(&want.Budget.Wall, "deadline", 0, "running time; waiting for a person does not count")
 	flags.StringSliceVar(&want.Env, "env", nil, "names of variables of yours that the agent may see")
+	flags.StringSliceVar(&want.Network, "network", nil, "hosts that may be reached beside those of the config, as HOST, HOST:PORT or *.HOST; none: not even those")
 	flags.BoolVarP(&detach, "detach", "d", false, "go on in the background; what is asked parks the run at once")
 	cmd.RunE = a.with(func(ctx context.Context, h *host.Host, args []string) error {
 		if !(*cost >= 0 && *cost <= maxCost) { // not a number is neither
@@ -183,6 +185,7 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 	if err != nil {
 		return err
 	}
+	calls = slices.DeleteFunc(calls, func(c caisson.CallRecord) bool { return c.Call.Parent != "" })
 	own := r.State.Terminal() && r.Cause == "" && len(calls) > 0 && calls[len(calls)-1].Result != nil && calls[len(calls)-1].Result.Error == nil
 	own = own && (r.Spec.Session != "" || !term.IsTerminal(int(a.io.Err.Fd()))) // on a terminal the person is told how to go on
 	switch {

@@ -6,28 +6,28 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/layout"
+	"github.com/caisson-run/caisson/sandbox/mask"
 )
-
-// endBound is how long a killed guest may take to be gone. The kernel ends its
-// whole namespace first; a process in uninterruptible sleep can hold it.
-const endBound = 10 * time.Second
 
 // box implements caisson.Sandbox.
 type box struct {
 	id       caisson.SandboxID
 	instance caisson.InstanceID
-	group    *group
+	group    *process.Group
 	process  *os.Process
 	stream   *os.File // the client's once it is connected
 	control  *os.File
+	outlet   *os.File // the host's end of the way out, until the client has it
 	client   *guest.Client
+	mask     *mask.Mask  // nil where nothing is hidden
+	inside   mask.Client // the client, which hides first where there is something to hide
 
 	root      caisson.ProcessIdentity
 	isolation caisson.Isolation
@@ -57,17 +57,17 @@ func (b *box) Record() caisson.SandboxRecord {
 	}
 	return caisson.SandboxRecord{
 		ID: b.id, Instance: b.instance, Engine: Name, State: state, Guest: &root,
-		Leftovers: slices.Clone(b.group.dirs), Isolation: b.isolation, At: time.Now().UTC(),
+		Leftovers: b.group.Dirs(), Isolation: b.isolation, At: time.Now().UTC(),
 	}
 }
 
 // Hold implements caisson.Sandbox.
 func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
-	return b.client.Hold(ctx, cmd)
+	return b.inside.Hold(ctx, cmd)
 }
 
 // Files implements caisson.Sandbox.
-func (b *box) Files() caisson.Files { return b.client.Files() }
+func (b *box) Files() caisson.Files { return b.inside.Files() }
 
 // Done implements caisson.Sandbox.
 func (b *box) Done() <-chan struct{} { return b.done }
@@ -77,7 +77,7 @@ func (b *box) Done() <-chan struct{} { return b.done }
 func (b *box) watch() {
 	defer close(b.done)
 	_, err := b.process.Wait()
-	b.undone = errors.Join(err, b.group.remove())
+	b.undone = errors.Join(err, b.group.Remove())
 }
 
 // Close implements caisson.Sandbox.
@@ -85,16 +85,22 @@ func (b *box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
 		_ = b.process.Kill() // it may have ended by itself
+		if b.mask != nil {
+			b.mask.Close()
+		}
 		if b.client != nil {
 			_ = b.client.Close() // always nil
 		} else {
 			b.stream.Close()
 			b.control.Close()
+			if b.outlet != nil {
+				b.outlet.Close()
+			}
 		}
 		select {
 		case <-b.done:
 			b.failed = b.undone
-		case <-time.After(endBound):
+		case <-time.After(layout.EndBound):
 			b.failed = caisson.Errorf(caisson.CodeOrphanAlive, "process %d, the first of sandbox %s, does not end though it was killed", b.process.Pid, b.id)
 		}
 	})
@@ -104,26 +110,10 @@ func (b *box) Close() error {
 
 // abandon removes what was made for a guest that did not start.
 func (b *box) abandon() error {
-	for _, f := range []*os.File{b.stream, b.control} {
+	for _, f := range []*os.File{b.stream, b.control, b.outlet} {
 		if f != nil {
 			f.Close()
 		}
 	}
-	return b.group.remove()
-}
-
-// merge keeps the last value of each variable.
-func merge(env []string) []string {
-	at := map[string]int{}
-	var out []string
-	for _, kv := range env {
-		name, _, _ := strings.Cut(kv, "=")
-		if i, known := at[name]; known {
-			out[i] = kv
-			continue
-		}
-		at[name] = len(out)
-		out = append(out, kv)
-	}
-	return out
+	return b.group.Remove()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-run/caisson/host"
 	"github.com/caisson-run/caisson/terminal"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -249,6 +250,8 @@ func (e *eye) close() {
 		_, _ = io.WriteString(e.out, restoreTitle) // the terminal may be gone
 	}
 	if e.state != nil {
+		// What the inside asked the terminal for is not to be typed outside.
+		_ = unix.IoctlSetInt(int(e.file.Fd()), unix.TCFLSH, unix.TCIFLUSH)
 		_ = term.Restore(int(e.file.Fd()), e.state) // the terminal may be gone
 	}
 }

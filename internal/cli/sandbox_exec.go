@@ -27,6 +27,7 @@ func (f *sessionFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.want.Engine, "engine", "", "sandbox engine (default: the strongest that works here)")
 	flags.StringSliceVar(&f.require, "require", nil, "controls without which it is refused (default files,network,processes)")
 	flags.StringSliceVar(&f.want.Env, "env", nil, "names of variables of yours that are seen inside")
+	flags.StringSliceVar(&f.want.Network, "network", nil, "hosts that may be reached beside those of the config, as HOST, HOST:PORT or *.HOST; none: not even those")
 	flags.DurationVar(&f.want.Deadline, "deadline", 0, "time after which it is ended (default: no bound)")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "start it in the background, with a terminal to attach to")
 	detachKeys(cmd, &f.keys)

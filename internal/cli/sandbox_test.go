@@ -323,6 +323,7 @@ func TestHolderIsKilled(t *testing.T) {
 	if !strings.Contains(s.screen(), "was killed") {
 		t.Error(s.screen())
 	}
+	p.start(window, "doctor", "--residue").ends(0)
 	p.nothing()
 	if r := p.run(); r.State != caisson.RunCancelled || r.Cause != caisson.CauseUnknown {
 		t.Errorf("run %s, cause %q", r.State, r.Cause)

@@ -20,6 +20,7 @@ var layers = map[string]int{
 	"internal/scratch":    0,
 	"internal/fault":      -1, // below all: any package may have a place to die
 	"internal/strictyaml": 0,
+	"internal/glob":       0,
 	"capture":             0,
 	"guest/plan":          0,
 	"process":             1,
@@ -41,6 +42,8 @@ var layers = map[string]int{
 	"sandbox/egress":      2,
 	"sandbox/egress/rule": 0,
 	"sandbox/layout":      2,
+	"sandbox/mask":        1,
+	"sandbox/container":   2,
 	"sandbox/bubblewrap":  3,
 	"sandbox/landlock":    3,
 	"workspace":           2,

@@ -149,6 +149,7 @@ func lookAround(p *plan.Plan, report *plan.Report) error {
 		if err := unix.Stat(m.Target, &st); err != nil {
 			return fmt.Errorf("look at %s: %w", m.Target, err)
 		}
+		seen.Inodes = append(seen.Inodes, st.Ino)
 		if m.Write && int(st.Uid) != p.UID {
 			seen.Foreign = append(seen.Foreign, m.Target)
 		}
@@ -168,7 +169,8 @@ func listSystem(p *plan.Plan) error {
 	}
 	for _, entry := range entries {
 		path := "/" + entry.Name()
-		if entry.Type()&fs.ModeSymlink != 0 || slices.Contains([]string{"/proc", "/dev", "/sys", plan.GivenDir}, path) {
+		// What is behind a link is listed by itself, or is not for programs inside.
+		if entry.Type()&fs.ModeSymlink != 0 || slices.Contains([]string{"/proc", "/dev", "/sys", plan.GivenDir}, path) || slices.Contains(writable(p), path) {
 			continue
 		}
 		p.System = append(p.System, path)

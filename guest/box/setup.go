@@ -32,9 +32,15 @@ import (
 const setUpSeconds = 8
 
 // SetUp reads the plan from plan.ControlFD, builds the box, proves it and
-// reports. After an error the caller must exit at once: the process is in an
+// reports. argument says what is there already: plan.Argument nothing but the
+// namespaces, plan.WrappedArgument all that a wrapper makes. After an error the caller must exit at once: the process is in an
 // unfinished box. It exits by itself when the host goes away meanwhile.
-func SetUp() error {
+func SetUp(argument string) error {
+	if argument == plan.WrappedArgument {
+		if err := closeWrapper(); err != nil {
+			return err
+		}
+	}
 	control := os.NewFile(plan.ControlFD, "control")
 	if control == nil {
 		return errors.New("read plan: no descriptor")
@@ -55,7 +61,11 @@ func SetUp() error {
 		return err
 	}
 	defer stop()
-	report, err := build(p)
+	steps := boxSteps()
+	if argument == plan.WrappedArgument {
+		steps = wrappedSteps()
+	}
+	report, err := runSteps(p, steps)
 	raw, marshalErr := json.Marshal(report)
 	if marshalErr != nil {
 		return marshalErr
@@ -110,8 +120,8 @@ type step struct {
 	do   func(*plan.Plan, *plan.Report) error
 }
 
-func build(p plan.Plan) (plan.Report, error) {
-	return runSteps(p, []step{
+func boxSteps() []step {
+	return []step{
 		{"network", upLoopback},
 		{"root", buildRoot},
 		{"host name", setNames},
@@ -120,7 +130,7 @@ func build(p plan.Plan) (plan.Report, error) {
 		{"capabilities", dropCapabilities},
 		{"seccomp", filterSyscalls},
 		{"self-test", prove},
-	})
+	}
 }
 
 // runSteps does one after the other, up to the first that does not succeed.
@@ -158,13 +168,11 @@ func upLoopback(*plan.Plan, *plan.Report) error {
 }
 
 func setNames(p *plan.Plan, _ *plan.Report) error {
-	if err := unix.Sethostname([]byte(hostName(p))); err != nil {
+	if err := unix.Sethostname([]byte(p.HostName())); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
 	return nil
 }
-
-func hostName(p *plan.Plan) string { return "box-" + p.ID }
 
 // setLimits sets what every process inherits. Address space is left alone: it
 // is not memory, and Node, Java and Go reserve far more than they use.

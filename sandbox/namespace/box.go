@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox/layout"
+	"github.com/caisson-run/caisson/sandbox/mask"
 )
 
 // box implements caisson.Sandbox.
@@ -24,6 +25,8 @@ type box struct {
 	stream   *os.File // the client's once it is connected
 	control  *os.File
 	client   *guest.Client
+	mask     *mask.Mask  // nil where nothing is hidden
+	inside   mask.Client // the client, which hides first where there is something to hide
 
 	root      caisson.ProcessIdentity
 	isolation caisson.Isolation
@@ -59,11 +62,11 @@ func (b *box) Record() caisson.SandboxRecord {
 
 // Hold implements caisson.Sandbox.
 func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
-	return b.client.Hold(ctx, cmd)
+	return b.inside.Hold(ctx, cmd)
 }
 
 // Files implements caisson.Sandbox.
-func (b *box) Files() caisson.Files { return b.client.Files() }
+func (b *box) Files() caisson.Files { return b.inside.Files() }
 
 // Done implements caisson.Sandbox.
 func (b *box) Done() <-chan struct{} { return b.done }
@@ -81,6 +84,9 @@ func (b *box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
 		_ = b.process.Kill() // it may have ended by itself
+		if b.mask != nil {
+			b.mask.Close()
+		}
 		if b.client != nil {
 			_ = b.client.Close() // always nil
 		} else {

@@ -146,7 +146,6 @@ func (w *running) get(host, header string) (int, string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer inside.Close() //nolint:errcheck // a test's connection
 	outside, err := l.Accept()
 	if err != nil {
 		w.Fatal(err)
@@ -156,7 +155,10 @@ func (w *running) get(host, header string) (int, string) {
 		defer close(carried)
 		w.s.network.proxy.Carry(w.Context(), outside, "")
 	}()
-	defer func() { <-carried }()
+	defer func() {
+		_ = inside.Close()
+		<-carried
+	}()
 	_, _ = fmt.Fprintf(inside, "GET http://%s/ HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n", host, host, header)
 	r, err := http.ReadResponse(bufio.NewReader(inside), nil)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-run/caisson/airlock"
 	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/gate"
+	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/tool"
 	"github.com/caisson-run/caisson/workspace"
@@ -32,6 +33,7 @@ type session struct {
 	tools   *tool.Registry
 	door    *airlock.Door
 
+	use        *lockfile.Lock // of the workspace
 	parkAtOnce bool
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles
 }
@@ -71,10 +73,21 @@ func (s *session) bind(ctx context.Context) error {
 		return err
 	}
 	s.ws = &ws
+	if s.use, err = s.host.occupy(ctx, ws, s.run.ID); err != nil {
+		return err
+	}
 	if err := s.host.workspaces.Check(ctx, ws); err != nil {
 		return err
 	}
 	return s.host.workspaces.Unlock(ws) // earlier boxes of the run have been ended
+}
+
+// vacate lets others work in the workspace.
+func (s *session) vacate() error {
+	if s.use == nil {
+		return nil
+	}
+	return s.use.Close()
 }
 
 func (s *session) binding() caisson.Digest {

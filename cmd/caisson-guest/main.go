@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-run/caisson/guest/box"
 	"github.com/caisson-run/caisson/guest/inside"
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/guest/wire"
 )
@@ -37,20 +38,22 @@ func serve() error {
 	}
 	switch mode {
 	case plan.GivenArgument:
-		stream, err := box.Given()
+		stream, out, err := box.Given()
 		if err != nil {
 			return err
 		}
-		return inside.Serve(inside.Options{Stream: stream})
+		return inside.Serve(inside.Options{Stream: stream, Outlet: out})
 	case plan.StageArgument:
 		return box.Stage()
 	}
 	unix.CloseOnExec(wire.StreamFD)
 	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
+	var out *outlet.Outlet
 	if mode == plan.Argument || mode == plan.WrappedArgument {
-		if err := box.SetUp(mode); err != nil {
+		var err error
+		if out, err = box.SetUp(mode); err != nil {
 			return err
 		}
 	}
-	return inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})
+	return inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream"), Outlet: out})
 }

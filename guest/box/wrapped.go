@@ -7,13 +7,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
 // wrappedSteps finish a box whose namespaces and mounts a wrapper has made. The
 // wrapper has forbidden new privileges in what was then the only thread.
-func wrappedSteps() []step {
+func wrappedSteps(out **outlet.Outlet) []step {
 	return []step{
+		wayOut(out),
 		{"limits", setLimits},
 		{"landlock", restrictFiles},
 		{"capabilities", dropCapabilities},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
+	"github.com/caisson-run/caisson/terminal"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -114,6 +115,13 @@ func (a *app) resume(ctx context.Context, h *host.Host, r caisson.Run, opts host
 	if r.State.Terminal() {
 		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State)
 	}
+	if r.Spec.Session == caisson.SessionTerminal {
+		keys, err := terminal.ParseKeys(terminal.DefaultKeys)
+		if err != nil {
+			return err
+		}
+		return a.reattach(ctx, h, r, attachOptions{keys: keys})
+	}
 	return a.drive(ctx, h, r, opts)
 }
 
@@ -138,11 +146,11 @@ func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID)
 // prints what happens meanwhile.
 func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
 	w := a.newWatch(ctx, h, r)
-	stop := newStopper(h, r.ID, w.stopping)
+	stop := newStopper(h, r, w.stopping)
 	defer stop.close()
 	opts.Pause = stop.pause
 	if w.foreign {
-		pty, err := h.AgentPTY(ctx, r.ID, a.terminal())
+		pty, err := h.AgentPTY(ctx, r.ID, a.terminal() && r.Spec.Session == "")
 		if err != nil {
 			return err
 		}
@@ -179,7 +187,7 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 	}
 	calls = slices.DeleteFunc(calls, func(c caisson.CallRecord) bool { return c.Call.Parent != "" })
 	own := r.State.Terminal() && r.Cause == "" && len(calls) > 0 && calls[len(calls)-1].Result != nil && calls[len(calls)-1].Result.Error == nil
-	own = own && !term.IsTerminal(int(a.io.Err.Fd())) // on a terminal the person is told how to go on
+	own = own && (r.Spec.Session != "" || !term.IsTerminal(int(a.io.Err.Fd()))) // on a terminal the person is told how to go on
 	switch {
 	case a.json:
 		if err := encode(a.io.Err, r); err != nil {
@@ -242,6 +250,10 @@ func (a *app) summary(w io.Writer, r caisson.Run) {
 	case !r.State.Terminal():
 		fmt.Fprintf(w, "  go on: caisson runs resume %s\n", r.ID)
 	case r.Spec.Workspace != "":
-		fmt.Fprintf(w, "  see it: caisson workspace diff %s   take it: caisson workspace merge %s\n", r.ID, r.ID)
+		ref := string(r.ID) // the workspace has its name
+		if r.Spec.Session != "" {
+			ref = string(r.Spec.Workspace)
+		}
+		fmt.Fprintf(w, "  see it: caisson workspace diff %s   take it: caisson workspace merge %s\n", ref, ref)
 	}
 }

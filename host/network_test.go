@@ -2,12 +2,14 @@ package host
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/agent"
 	"github.com/caisson-run/caisson/sandbox/sandboxtest"
 )
 
@@ -30,8 +33,8 @@ type running struct {
 	done chan error
 }
 
-// start runs a command with a config. What the host's environment holds is env.
-func start(t *testing.T, config string, env map[string]string, network ...string) *running {
+// opened is a host with a config. What its environment holds is env.
+func opened(t *testing.T, config string, env map[string]string) *Host {
 	t.Helper()
 	dir := t.TempDir()
 	vars := map[string]string{
@@ -46,14 +49,20 @@ func start(t *testing.T, config string, env map[string]string, network ...string
 			t.Fatal(err)
 		}
 	}
-	w := &running{T: t, done: make(chan error, 1)}
 	path := filepath.Join(dir, "config", "caisson", "config.yaml")
 	write(t, path, config)
-	var err error
-	if w.h, err = Open(t.Context(), Options{Env: func(name string) string { return vars[name] }, Dir: dir}); err != nil {
+	h, err := Open(t.Context(), Options{Env: func(name string) string { return vars[name] }, Dir: dir})
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = w.h.Close() })
+	t.Cleanup(func() { _ = h.Close() })
+	return h
+}
+
+// start runs a command with a config. What the host's environment holds is env.
+func start(t *testing.T, config string, env map[string]string, network ...string) *running {
+	t.Helper()
+	w := &running{T: t, done: make(chan error, 1), h: opened(t, config, env)}
 	run, err := w.h.NewRun(t.Context(), RunRequest{Argv: []string{"sleep", "60"}, NoWorkspace: true, Network: network, Env: keys(env)})
 	if caisson.CodeOf(err) == caisson.CodeIsolationUnavailable {
 		t.Skipf("no boundary can be made here: %v", err)
@@ -337,5 +346,55 @@ func TestNoNetwork(t *testing.T) {
 			t.Errorf("%q %v: there is a way out", c.config, c.network)
 		}
 		w.finish()
+	}
+}
+
+// output runs a shell line in a sandbox and returns what it prints.
+func output(t *testing.T, h *Host, line string, network ...string) string {
+	t.Helper()
+	run, err := h.NewRun(t.Context(), RunRequest{Argv: []string{"bash", "-c", line}, NoWorkspace: true, Network: network})
+	if caisson.CodeOf(err) == caisson.CodeIsolationUnavailable {
+		t.Skipf("no boundary can be made here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if _, err := h.Drive(t.Context(), run.ID, DriveOptions{Agent: &agent.Options{Stdout: &out, Stderr: &out}}); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// ask is a function of the shell that asks a host and port for a URL, and prints the answer.
+const ask = `ask() { exec 3<>"/dev/tcp/$1/$2" || return; printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$3" "$4" >&3; cat <&3; exec 3>&-; }
+`
+
+// TestThroughASandbox has programs in a real sandbox reach a server on this
+// machine: by name without knowing of the proxy, and through the proxy.
+func TestThroughASandbox(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(rw, "reached as "+r.Host)
+	}))
+	defer server.Close()
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	h := opened(t, "network: [\"localhost:"+port+"\"]", nil)
+	name := "host.caisson.internal:" + port
+	for line, want := range map[string]string{
+		"ask host.caisson.internal " + port + " / " + name:                    "reached as " + name,
+		"ask host.caisson.internal " + port + " / evil.com":                   "403 Forbidden",
+		"ask 127.0.0.1 3128 http://localhost:" + port + "/ localhost:" + port: "reached as localhost:" + port,
+		"ask 127.0.0.1 3128 http://evil.com/ evil.com":                        `add "evil.com" to ` + "`network:`",
+		"ask 127.0.0.1 3128 http://127.0.0.1:" + port + "/ 127.0.0.1:" + port: "403 Forbidden",
+		"ask localhost " + port + " / localhost:" + port:                      "refused", // the sandbox itself
+		"ask evil.com 80 / evil.com":                                          "",
+		"echo $HTTPS_PROXY $http_proxy":                                       "http://127.0.0.1:3128 http://127.0.0.1:3128",
+	} {
+		if got := output(t, h, ask+line); !strings.Contains(got, want) || strings.Contains(line, "evil") && strings.Contains(got, "reached as") {
+			t.Errorf("%s\nprints %q, not %q", line, got, want)
+		}
+	}
+	if got := output(t, h, ask+"ask 127.0.0.1 3128 http://localhost/ localhost", "none"); strings.Contains(got, "HTTP/1.1") {
+		t.Errorf("without a network: %q", got)
 	}
 }

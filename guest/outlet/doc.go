@@ -55,4 +55,6 @@ const (
 )
 
 // Valid tells whether m is one of the modes.
-func (m Mode) Valid() bool { return m == ModeRedirect || m == ModePorts || m == ModeLoopback || m == ModeProxy }
+func (m Mode) Valid() bool {
+	return m == ModeRedirect || m == ModePorts || m == ModeLoopback || m == ModeProxy
+}

@@ -68,7 +68,6 @@ func (e *Engine) cgroups() (*process.Cgroups, error) {
 	return e.groups, nil
 }
 
-
 // New returns an engine; it touches nothing.
 func New(opts Options) *Engine {
 	program := layout.NewProgram(Name, opts.Guest)

@@ -17,8 +17,10 @@ var layers = map[string]int{
 	"internal/atomicfile": 0,
 	"internal/lockfile":   0,
 	"internal/proctree":   0,
+	"internal/scratch":    0,
 	"internal/fault":      -1, // below all: any package may have a place to die
 	"internal/strictyaml": 0,
+	"internal/glob":       0,
 	"capture":             0,
 	"guest/outlet":        -1, // below guest/plan and guest/wire, which carry its options
 	"guest/plan":          0,
@@ -37,8 +39,10 @@ var layers = map[string]int{
 	"sandbox":             1,
 	"schema":              1,
 	"sandbox/sandboxtest": 1,
+	"sandbox/mask":        1,
 	"sandbox/layout":      2,
 	"sandbox/namespace":   3,
+	"sandbox/container":   2,
 	"sandbox/bubblewrap":  3,
 	"sandbox/landlock":    3,
 	"workspace":           2,

@@ -119,6 +119,10 @@ func (w *Workspaces) noteRemain(path string) (remain, bool) {
 	if err != nil {
 		return r, false // another has done it
 	}
+	if info.Size() == 0 && time.Since(info.ModTime()) < young {
+		r.Why = "it may be in the making" // to look at its lock could keep its maker from it
+		return r, true
+	}
 	held, err := lockfile.Held(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -127,8 +131,6 @@ func (w *Workspaces) noteRemain(path string) (remain, bool) {
 		r.Why = "whether it is held cannot be told: " + err.Error()
 	case held:
 		r.Why = "the process that makes this workspace holds it"
-	case info.Size() == 0 && time.Since(info.ModTime()) < young:
-		r.Why = "it may be in the making"
 	default:
 		r.Live, r.Why = false, "the process that made this workspace was ended before it was recorded"
 	}

@@ -1,7 +1,9 @@
 // Command caisson-guest is the first process inside a boundary. The host starts
 // it with one end of a stream as descriptor 3; it is of no use to people. With
-// the argument "box" it first builds the box that it is in; with "given" the
-// stream is its standard input and output, and the box was made by somebody else.
+// the argument "box" or "wrapped" it first builds, or finishes, the box that it
+// is in; with "stage" it makes ready what a wrapper needs and becomes that; with
+// "given" the stream is its standard input and output, and the box was made by
+// somebody else.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -34,19 +36,22 @@ func serve() error {
 	if len(os.Args) > 1 {
 		mode = os.Args[1]
 	}
-	if mode == plan.GivenArgument {
+	switch mode {
+	case plan.GivenArgument:
 		stream, out, err := box.Given()
 		if err != nil {
 			return err
 		}
 		return inside.Serve(inside.Options{Stream: stream, Outlet: out})
+	case plan.StageArgument:
+		return box.Stage()
 	}
 	unix.CloseOnExec(wire.StreamFD)
 	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
 	var out *outlet.Outlet
-	if mode == plan.Argument {
+	if mode == plan.Argument || mode == plan.WrappedArgument {
 		var err error
-		if out, err = box.SetUp(); err != nil {
+		if out, err = box.SetUp(mode); err != nil {
 			return err
 		}
 	}

@@ -129,7 +129,7 @@ func send(w io.Writer, what any) error {
 func enclose(p plan.Plan, out **outlet.Outlet) (plan.Report, error) {
 	return runSteps(p, []step{
 		{"look", lookAround},
-		{"way out", func(p *plan.Plan, _ *plan.Report) error { return openOutlet(p, out) }},
+		wayOut(out),
 		{"limits", setLimits},
 		{"landlock", restrictGiven},
 		{"capabilities", dropCapabilities},
@@ -153,6 +153,7 @@ func lookAround(p *plan.Plan, report *plan.Report) error {
 		if err := unix.Stat(m.Target, &st); err != nil {
 			return fmt.Errorf("look at %s: %w", m.Target, err)
 		}
+		seen.Inodes = append(seen.Inodes, st.Ino)
 		if m.Write && int(st.Uid) != p.UID {
 			seen.Foreign = append(seen.Foreign, m.Target)
 		}
@@ -172,7 +173,8 @@ func listSystem(p *plan.Plan) error {
 	}
 	for _, entry := range entries {
 		path := "/" + entry.Name()
-		if entry.Type()&fs.ModeSymlink != 0 || slices.Contains([]string{"/proc", "/dev", "/sys", plan.GivenDir}, path) {
+		// What is behind a link is listed by itself, or is not for programs inside.
+		if entry.Type()&fs.ModeSymlink != 0 || slices.Contains([]string{"/proc", "/dev", "/sys", plan.GivenDir}, path) || slices.Contains(writable(p), path) {
 			continue
 		}
 		p.System = append(p.System, path)

@@ -12,6 +12,11 @@ import (
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
+// wayOut is the step that opens the way out.
+func wayOut(out **outlet.Outlet) step {
+	return step{"way out", func(p *plan.Plan, _ *plan.Report) error { return openOutlet(p, out) }}
+}
+
 // openOutlet opens the way out, if there is to be one: while the set-up still
 // may change the network, and before any program can take a port.
 func openOutlet(p *plan.Plan, out **outlet.Outlet) (err error) {
@@ -42,14 +47,6 @@ func connectOutlet(path string) error {
 	}
 	defer unix.Close(fd)
 	return unix.Dup3(fd, plan.OutletFD, unix.O_CLOEXEC)
-}
-
-// resolvers is the text of resolv.conf.
-func resolvers(p *plan.Plan) string {
-	if p.Outlet == nil {
-		return ""
-	}
-	return "nameserver 127.0.0.1\n"
 }
 
 // tryOutlet tries to change what leads connections to the way out.

@@ -33,10 +33,16 @@ import (
 const setUpSeconds = 8
 
 // SetUp reads the plan from plan.ControlFD, builds the box, proves it and
-// reports. After an error the caller must exit at once: the process is in an
+// reports. argument says what is there already: plan.Argument nothing but the
+// namespaces, plan.WrappedArgument all that a wrapper makes. After an error the caller must exit at once: the process is in an
 // unfinished box. It exits by itself when the host goes away meanwhile. What it
 // returns is the way out, nil where the plan has none.
-func SetUp() (*outlet.Outlet, error) {
+func SetUp(argument string) (*outlet.Outlet, error) {
+	if argument == plan.WrappedArgument {
+		if err := closeWrapper(); err != nil {
+			return nil, err
+		}
+	}
 	control := os.NewFile(plan.ControlFD, "control")
 	if control == nil {
 		return nil, errors.New("read plan: no descriptor")
@@ -58,7 +64,11 @@ func SetUp() (*outlet.Outlet, error) {
 	}
 	defer stop()
 	var out *outlet.Outlet
-	report, err := build(p, &out)
+	steps := boxSteps(&out)
+	if argument == plan.WrappedArgument {
+		steps = wrappedSteps(&out)
+	}
+	report, err := runSteps(p, steps)
 	raw, marshalErr := json.Marshal(report)
 	if marshalErr != nil {
 		return nil, marshalErr
@@ -113,10 +123,10 @@ type step struct {
 	do   func(*plan.Plan, *plan.Report) error
 }
 
-func build(p plan.Plan, out **outlet.Outlet) (plan.Report, error) {
-	return runSteps(p, []step{
+func boxSteps(out **outlet.Outlet) []step {
+	return []step{
 		{"network", upLoopback},
-		{"way out", func(p *plan.Plan, _ *plan.Report) error { return openOutlet(p, out) }},
+		wayOut(out),
 		{"root", buildRoot},
 		{"host name", setNames},
 		{"limits", setLimits},
@@ -124,7 +134,7 @@ func build(p plan.Plan, out **outlet.Outlet) (plan.Report, error) {
 		{"capabilities", dropCapabilities},
 		{"seccomp", filterSyscalls},
 		{"self-test", prove},
-	})
+	}
 }
 
 // runSteps does one after the other, up to the first that does not succeed.
@@ -162,13 +172,11 @@ func upLoopback(*plan.Plan, *plan.Report) error {
 }
 
 func setNames(p *plan.Plan, _ *plan.Report) error {
-	if err := unix.Sethostname([]byte(hostName(p))); err != nil {
+	if err := unix.Sethostname([]byte(p.HostName())); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
 	return nil
 }
-
-func hostName(p *plan.Plan) string { return "box-" + p.ID }
 
 // setLimits sets what every process inherits. Address space is left alone: it
 // is not memory, and Node, Java and Go reserve far more than they use.

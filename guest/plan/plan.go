@@ -58,10 +58,24 @@ type Plan struct {
 	// waits for the way out, where the guest cannot be started with OutletFD. The
 	// host takes one connection, the guest's, which comes before any program runs.
 	OutletAt string `json:"outlet_at,omitempty"`
+	// Mask are the places of an empty file and an empty directory that nobody
+	// may read, for the host to mount over others; empty for none.
+	Mask Mask `json:"mask,omitzero"`
+	// Ptrace lets programs inside trace each other.
+	Ptrace bool `json:"ptrace,omitempty"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
+	// Socket is the name of an abstract unix socket on which the host listens
+	// during the set-up; empty for none.
+	Socket string `json:"socket,omitempty"`
 	// Needs are paths that must be there in a box that somebody else made.
 	Needs []string `json:"needs,omitempty"`
+}
+
+// Mask is an empty file and an empty directory at the top of the box.
+type Mask struct {
+	File string `json:"file"`
+	Dir  string `json:"dir"`
 }
 
 // Mount is a path shown inside.
@@ -72,9 +86,18 @@ type Mount struct {
 	Source string `json:"source,omitempty"`
 	Target string `json:"target"`
 	Write  bool   `json:"write,omitempty"`
+	// Layer puts what is written into a private layer over it.
+	Layer bool `json:"layer,omitempty"`
 	// Dir says that it is a directory.
 	Dir bool `json:"dir,omitempty"`
+	// Dev and Ino are what the host saw at Source: where a wrapper makes the
+	// mounts, they must be found at Target, with no link on the way.
+	Dev uint64 `json:"dev,omitempty"`
+	Ino uint64 `json:"ino,omitempty"`
 }
+
+// Writable tells whether programs inside can write there.
+func (m Mount) Writable() bool { return m.Write || m.Layer }
 
 // Report is the answer.
 type Report struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/process"
 )
 
 // ProgramFD is the lowest descriptor for the guest program: a child puts its
@@ -56,6 +57,12 @@ func (p *Program) Open() (*os.File, error) {
 		return nil, caisson.Errorf(caisson.CodeGuestMissing, "read guest program: %w", err)
 	}
 	file, err := seal(p.name, raw)
+	if err == nil {
+		// Else what runs it would be taken for what a process of ours has left.
+		if err = process.Keep(file); err != nil {
+			file.Close()
+		}
+	}
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeInternal, "keep guest program: %w", err)
 	}
@@ -92,6 +99,9 @@ func seal(name string, program []byte) (*os.File, error) {
 	file := os.NewFile(uintptr(high), name)
 	if _, err = file.Write(program); err == nil {
 		_, err = unix.FcntlInt(uintptr(high), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		err = process.Keep(file) // others tell by it that this process lives
 	}
 	if err != nil {
 		file.Close()

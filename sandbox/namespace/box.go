@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox/layout"
+	"github.com/caisson-run/caisson/sandbox/mask"
 )
 
 // box implements caisson.Sandbox.
@@ -25,6 +26,8 @@ type box struct {
 	control  *os.File
 	outlet   *os.File // the host's end of the way out, until the client has it
 	client   *guest.Client
+	mask     *mask.Mask  // nil where nothing is hidden
+	inside   mask.Client // the client, which hides first where there is something to hide
 
 	root      caisson.ProcessIdentity
 	isolation caisson.Isolation
@@ -60,11 +63,11 @@ func (b *box) Record() caisson.SandboxRecord {
 
 // Hold implements caisson.Sandbox.
 func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
-	return b.client.Hold(ctx, cmd)
+	return b.inside.Hold(ctx, cmd)
 }
 
 // Files implements caisson.Sandbox.
-func (b *box) Files() caisson.Files { return b.client.Files() }
+func (b *box) Files() caisson.Files { return b.inside.Files() }
 
 // Done implements caisson.Sandbox.
 func (b *box) Done() <-chan struct{} { return b.done }
@@ -82,6 +85,9 @@ func (b *box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
 		_ = b.process.Kill() // it may have ended by itself
+		if b.mask != nil {
+			b.mask.Close()
+		}
 		if b.client != nil {
 			_ = b.client.Close() // always nil
 		} else {

@@ -51,6 +51,9 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err == nil {
 		err = b.prove(ctx, l, u, spec)
 	}
+	if err == nil {
+		err = b.hide(ctx, spec)
+	}
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -71,7 +74,7 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout.Layout, u l
 	}
 	defer theirControl.Close()
 	b.control = control
-	attr := u.Attributes()
+	attr := l.Attributes(u)
 	if ctx.Err() != nil {
 		return cancelled(ctx)
 	}

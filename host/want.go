@@ -3,10 +3,13 @@ package host
 import (
 	"regexp"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/gate"
+	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -31,6 +34,11 @@ func (want RunRequest) check() error {
 	case want.Preset != "" && !slices.Contains(gate.Presets(), gate.Preset(want.Preset)):
 		return wrong("there is no preset %q: choose from %v", want.Preset, gate.Presets())
 	}
+	if all := caisson.EngineNames(""); want.Engine == "none" {
+		return wrong("there is no way to run without a boundary: the engines are %s", strings.Join(all, ", "))
+	} else if want.Engine != "" && !slices.Contains(all, want.Engine) {
+		return wrong("there is no engine %q: the engines are %s", want.Engine, strings.Join(all, ", "))
+	}
 	for _, c := range want.Require {
 		if !slices.Contains(caisson.Controls(), c) {
 			return wrong("there is no control %q to require: choose from %v", c, caisson.Controls())
@@ -39,6 +47,14 @@ func (want RunRequest) check() error {
 	for _, name := range want.Env {
 		if !envName.MatchString(name) {
 			return wrong("--env takes the name of a variable, and %q is none", name)
+		}
+	}
+	for _, text := range want.Network {
+		if text == config.NoNetwork && len(want.Network) == 1 {
+			break
+		}
+		if _, err := rule.Parse(text); err != nil {
+			return wrong("--network %s: %w", text, err)
 		}
 	}
 	return nil

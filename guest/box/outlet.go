@@ -12,11 +12,6 @@ import (
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
-// wayOut is the step that opens the way out.
-func wayOut(out **outlet.Outlet) step {
-	return step{"way out", func(p *plan.Plan, _ *plan.Report) error { return openOutlet(p, out) }}
-}
-
 // openOutlet opens the way out, if there is to be one: while the set-up still
 // may change the network, and before any program can take a port.
 func openOutlet(p *plan.Plan, out **outlet.Outlet) (err error) {

@@ -34,9 +34,10 @@ const setUpSeconds = 8
 
 // SetUp reads the plan from plan.ControlFD, builds the box, proves it and
 // reports. argument says what is there already: plan.Argument nothing but the
-// namespaces, plan.WrappedArgument all that a wrapper makes. After an error the caller must exit at once: the process is in an
-// unfinished box. It exits by itself when the host goes away meanwhile. What it
-// returns is the way out, nil where the plan has none.
+// namespaces, plan.WrappedArgument all that a wrapper makes. After an error the
+// caller must exit at once: the process is in an unfinished box. It exits by
+// itself when the host goes away meanwhile. What it returns is the way out, nil
+// where the plan has none.
 func SetUp(argument string) (*outlet.Outlet, error) {
 	if argument == plan.WrappedArgument {
 		if err := closeWrapper(); err != nil {
@@ -121,6 +122,11 @@ func watchHost() (stop func(), err error) {
 type step struct {
 	name string
 	do   func(*plan.Plan, *plan.Report) error
+}
+
+// wayOut opens the way out into out, where the plan has one.
+func wayOut(out **outlet.Outlet) step {
+	return step{"way out", func(p *plan.Plan, _ *plan.Report) error { return openOutlet(p, out) }}
 }
 
 func boxSteps(out **outlet.Outlet) []step {

@@ -7,10 +7,7 @@ func (p *Plan) HostName() string { return "box-" + p.ID }
 
 // EtcFiles returns the files of /etc that are about the box itself, by name.
 func (p *Plan) EtcFiles() map[string]string {
-	host, resolvers := p.HostName(), ""
-	if p.Outlet != nil {
-		resolvers = "nameserver 127.0.0.1\n"
-	}
+	host := p.HostName()
 	return map[string]string{
 		"passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" +
 			fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", p.User, p.UID, p.GID, p.User, p.Home) +
@@ -19,6 +16,14 @@ func (p *Plan) EtcFiles() map[string]string {
 		"hosts":         "127.0.0.1 localhost " + host + "\n::1 localhost " + host + "\n",
 		"hostname":      host + "\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-		"resolv.conf":   resolvers,
+		"resolv.conf":   p.resolvers(),
 	}
+}
+
+// resolvers is the text of resolv.conf.
+func (p *Plan) resolvers() string {
+	if p.Outlet == nil {
+		return ""
+	}
+	return "nameserver 127.0.0.1\n"
 }

@@ -52,17 +52,17 @@ type Plan struct {
 	// Proof is the path of a file on the box's root that anybody may read and
 	// that is granted to nobody: reading it shows whether Landlock enforces anything.
 	Proof string `json:"proof"`
+	// Mask are the places of an empty file and an empty directory that nobody
+	// may read, for the host to mount over others; empty for none.
+	Mask Mask `json:"mask,omitzero"`
+	// Ptrace lets programs inside trace each other.
+	Ptrace bool `json:"ptrace,omitempty"`
 	// Outlet is the way out, or nil.
 	Outlet *outlet.Options `json:"outlet,omitempty"`
 	// OutletAt is the path inside of a SOCK_SEQPACKET socket on which the host
 	// waits for the way out, where the guest cannot be started with OutletFD. The
 	// host takes one connection, the guest's, which comes before any program runs.
 	OutletAt string `json:"outlet_at,omitempty"`
-	// Mask are the places of an empty file and an empty directory that nobody
-	// may read, for the host to mount over others; empty for none.
-	Mask Mask `json:"mask,omitzero"`
-	// Ptrace lets programs inside trace each other.
-	Ptrace bool `json:"ptrace,omitempty"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
 	// Socket is the name of an abstract unix socket on which the host listens

@@ -262,6 +262,7 @@ func (b *box) prove(ctx context.Context, l *layout.Layout, u layout.User, spec c
 		return err
 	}
 	b.client = client
+	go b.endCutOff() // ends with the client
 	b.isolation = isolation(report, b.group, u)
 	if spec.Egress != nil {
 		b.isolation = sandbox.WithEgress(b.isolation, client.Mode())

@@ -40,7 +40,8 @@ type Options struct {
 
 // Engine implements caisson.Engine. Close it when its sandboxes have ended.
 type Engine struct {
-	opts Options
+	opts   Options
+	cloner process.Cloner
 
 	mu      sync.Mutex
 	program *os.File // sealed copy of the guest
@@ -126,10 +127,6 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// programFD is the lowest descriptor for the guest program: a child puts its
-// own descriptors in order from 0 up before it opens the program by number.
-const programFD = 200
-
 // guest returns the guest program as a file of memory that nobody can change
 // any more, whoever gets hold of it.
 func (e *Engine) guest() (*os.File, error) {
@@ -161,7 +158,7 @@ func seal(program []byte) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make memory file: %w", err)
 	}
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, programFD)
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, process.FirstFreeFD)
 	unix.Close(fd)
 	if err != nil {
 		return nil, fmt.Errorf("move descriptor: %w", err)

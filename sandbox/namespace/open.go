@@ -54,7 +54,7 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if !b.group.Enforces(caisson.ControlCPU) {
 		l.plan.CPUs = spec.Limits.CPUs
 	}
-	err = b.begin(ctx, program, l, u)
+	err = b.begin(ctx, e, program, l, u)
 	if b.process == nil {
 		return nil, errors.Join(err, b.abandon())
 	}
@@ -76,7 +76,7 @@ func layError(err error) error {
 }
 
 // begin starts the guest, held until it gets its plan, in its cgroups.
-func (b *box) begin(ctx context.Context, program *os.File, l *layout, u user) error {
+func (b *box) begin(ctx context.Context, e *Engine, program *os.File, l *layout, u user) error {
 	stream, theirStream, err := pair("stream")
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout, u user) er
 		return cancelled(ctx)
 	}
 	err = b.group.Start(attr, func() error {
-		child, err := start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
+		child, err := e.start(program, append([]*os.File{theirStream, theirControl}, l.trees...), attr)
 		if err != nil {
 			return refusedStart(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/process"
 )
 
 const (
@@ -143,7 +144,7 @@ func (e *Engine) mapOwner(attr *unix.MountAttr, o owner, u user) error {
 			return errors.New("the engine is closed")
 		}
 		var err error
-		if file, err = makeIDMap(program, o, u); err != nil {
+		if file, err = e.makeIDMap(program, o, u); err != nil {
 			return err
 		}
 		e.idmaps[o] = file
@@ -155,13 +156,13 @@ func (e *Engine) mapOwner(attr *unix.MountAttr, o owner, u user) error {
 
 // makeIDMap returns a user namespace that says: on disk o, in the box u. A
 // guest that is given no plan holds it until it is open.
-func makeIDMap(program *os.File, o owner, u user) (*os.File, error) {
+func (e *Engine) makeIDMap(program *os.File, o owner, u user) (*os.File, error) {
 	hold, feed, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer feed.Close()
-	child, err := start(program, []*os.File{nil, hold}, &syscall.SysProcAttr{
+	child, err := e.start(program, []*os.File{nil, hold}, &syscall.SysProcAttr{
 		Setsid: true, Cloneflags: unix.CLONE_NEWUSER, GidMappingsEnableSetgroups: true,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.uid), HostID: u.outside, Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.gid), HostID: u.outsideGroup, Size: 1}},
@@ -183,17 +184,17 @@ func makeIDMap(program *os.File, o owner, u user) (*os.File, error) {
 
 // start runs the guest program with an empty environment, /dev/null as its
 // first three descriptors, and files after them.
-func start(program *os.File, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
+func (e *Engine) start(program *os.File, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
 	all := append([]*os.File{null, null, null}, files...)
-	if len(all) > programFD {
-		return nil, caisson.Errorf(caisson.CodePathInvalid, "at most %d paths can be lent to a sandbox", programFD-plan.MountFD)
+	if len(all) > process.FirstFreeFD {
+		return nil, caisson.Errorf(caisson.CodePathInvalid, "at most %d paths can be lent to a sandbox", process.FirstFreeFD-plan.MountFD)
 	}
-	return os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{"caisson-guest", plan.Argument}, &os.ProcAttr{
-		Dir: "/", Env: []string{}, Files: all, Sys: attr,
+	return e.cloner.Start(process.Program{
+		Path: fmt.Sprintf("/proc/self/fd/%d", program.Fd()), Argv: []string{"caisson-guest", plan.Argument}, Dir: "/", Files: all, Attr: attr,
 	})
 }

@@ -34,6 +34,9 @@ const (
 	EventImported        EventKind = "workspace.imported"
 	EventSnapshot        EventKind = "workspace.snapshot"
 	EventNote            EventKind = "note"
+	EventViewerAttached  EventKind = "viewer.attached" // to the terminal of a session
+	EventViewerDetached  EventKind = "viewer.detached"
+	EventRecorded        EventKind = "session.recorded" // what its terminal showed
 )
 
 // Event is one entry of a run's hash chain. Entries that belong to no run (a

@@ -12,17 +12,31 @@ type RunSpec struct {
 	Require   []Control   `json:"require,omitempty"`
 	Limits    Limits      `json:"limits"`
 	Env       []string    `json:"env,omitempty"` // names only; values are never recorded
-	Budget    Budget      `json:"budget"`
-	Preset    string      `json:"preset"`
-	OnUnknown string      `json:"on_unknown"` // ask or tell
-	Parent    RunID       `json:"parent,omitempty"`
-	Root      RunID       `json:"root"` // whose pool it draws from; its own id at the top
+	// Hide are patterns of files that are masked for as long as the run is.
+	Hide      []string `json:"hide,omitempty"`
+	Budget    Budget   `json:"budget"`
+	Preset    string   `json:"preset"`
+	OnUnknown string   `json:"on_unknown"` // ask or tell
+	Parent    RunID    `json:"parent,omitempty"`
+	Root      RunID    `json:"root"` // whose pool it draws from; its own id at the top
 	// RepoPolicy is the digest of the repository's policy at the base commit.
 	RepoPolicy Digest `json:"repo_policy,omitempty"`
+	// Session says that it is a person's own command in a sandbox, and no agent.
+	Session Session `json:"session,omitempty"`
 	// Dir is where the person stood, for listings.
 	Dir string `json:"dir"`
 	By  string `json:"by"`
 }
+
+// Session is how a person's own command in a sandbox meets the person. Empty is
+// a run of an agent.
+type Session string
+
+// Sessions.
+const (
+	SessionStreams  Session = "streams"  // its streams are those of the process that drives it
+	SessionTerminal Session = "terminal" // it has a terminal that people attach to and leave
+)
 
 // Run is one execution of one agent.
 type Run struct {

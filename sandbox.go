@@ -82,6 +82,10 @@ type Mount struct {
 	Source string // absolute, no links in it
 	Target string // absolute inside; empty means Source
 	Write  bool
+	// Layer: what is written there goes to a private layer that ends with the
+	// sandbox, and Source, a directory, stays as it is. Without a Source it is a
+	// private directory. An engine that cannot do it refuses with CodeUnsupported.
+	Layer bool
 }
 
 // SandboxSpec says what boundary is wanted.
@@ -145,22 +149,42 @@ type Engine interface {
 	// Sweep ends and removes everything that an ended process of ours left of
 	// a sandbox. What it cannot end is an error of CodeOrphanAlive that names it.
 	Sweep(ctx context.Context, record SandboxRecord) error
+	// Remnants lists what exists of this user's sandboxes at the engine now,
+	// whichever process of ours made it: asked of the kernel or the engine,
+	// never of a record or of memory. It changes nothing.
+	Remnants(ctx context.Context) ([]Remnant, error)
+}
+
+// Remnant is one thing of ours that exists on the host.
+type Remnant struct {
+	Kind string `json:"kind"` // process, mount, cgroup, netns, container, socket, lock, file, directory
+	Name string `json:"name"` // what the kernel or the engine calls it: a path, "pid 4711", a container's id
+	// Sandbox is the one it belongs to; empty where it bears no id.
+	Sandbox SandboxID `json:"sandbox,omitempty"`
+	// Live: its holder lives, or it cannot be told that it does not. Then it
+	// is no residue, and nobody removes it.
+	Live bool   `json:"live"`
+	Why  string `json:"why"` // how that is known
 }
 
 // SandboxRecord is what the ledger keeps of a sandbox: enough for another
 // process to end all of it.
 type SandboxRecord struct {
-	ID         SandboxID        `json:"id"`
-	Run        RunID            `json:"run,omitempty"`
-	Workspace  WorkspaceID      `json:"workspace,omitempty"`
-	Instance   InstanceID       `json:"instance"`
-	Engine     string           `json:"engine"`
-	State      SandboxState     `json:"state"`
-	Generation int64            `json:"generation"`
-	Guest      *ProcessIdentity `json:"guest,omitempty"`
-	Leftovers  []string         `json:"leftovers,omitempty"` // directories and cgroups of the engine's own
-	Isolation  Isolation        `json:"isolation"`
-	At         time.Time        `json:"at"`
+	ID        SandboxID   `json:"id"`
+	Run       RunID       `json:"run,omitempty"`
+	Workspace WorkspaceID `json:"workspace,omitempty"`
+	Instance  InstanceID  `json:"instance"`
+	Engine    string      `json:"engine"`
+	// EngineInstance tells one installation of the engine from another at the
+	// same place; empty where the engine is this program itself. Only the one
+	// that made a sandbox is believed when it says that there is none.
+	EngineInstance string           `json:"engine_instance,omitempty"`
+	State          SandboxState     `json:"state"`
+	Generation     int64            `json:"generation"`
+	Guest          *ProcessIdentity `json:"guest,omitempty"`
+	Leftovers      []string         `json:"leftovers,omitempty"` // directories and cgroups of the engine's own
+	Isolation      Isolation        `json:"isolation"`
+	At             time.Time        `json:"at"`
 }
 
 // Sandbox is an open boundary with our guest as its first process. Safe for

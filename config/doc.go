@@ -132,14 +132,14 @@ func (r reader) mapping(c *Config, v strictyaml.Value, above string, repository 
 }
 
 func (r reader) setting(c *Config, s setting, v strictyaml.Value, repository bool) error {
+	if repository && s.tighten == nil {
+		return widens(s, v, "may be set only in the user's config")
+	}
 	next := *c
 	if err := s.read(r, &next, v); err != nil {
 		return err
 	}
 	if repository {
-		if s.tighten == nil {
-			return widens(s, v, "may be set only in the user's config")
-		}
 		if why := s.tighten(c, &next); why != "" {
 			return widens(s, v, why)
 		}

@@ -12,9 +12,8 @@ import (
 )
 
 var (
-	modelText  = regexp.MustCompile(`^[A-Za-z0-9_.-]+/[^\s/][^\s]*$`)
-	engineText = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-	envText    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	modelText = regexp.MustCompile(`^[A-Za-z0-9_.-]+/[^\s/][^\s]*$`)
+	envText   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 func oneOf(v strictyaml.Value, words ...string) (string, error) {
@@ -56,20 +55,23 @@ func readModel(c *Config, v strictyaml.Value) (err error) {
 }
 
 func readEngine(r reader, c *Config, v strictyaml.Value) error {
-	name := func(v strictyaml.Value) (string, error) {
+	name := func(v strictyaml.Value, system string) (string, error) {
 		text, err := v.String()
+		known := caisson.EngineNames(system)
 		switch {
 		case err != nil:
 			return "", err
 		case text == "none":
-			return "", v.Errorf("no boundary is nothing to set once for all; say --isolation none with the run")
-		case !engineText.MatchString(text):
-			return "", v.Errorf("%q is not the name of an engine", text)
+			return "", v.Errorf("there is no way to run without a boundary; the engines are %s", strings.Join(known, ", "))
+		case slices.Contains(known, text):
+			return text, nil
+		case slices.Contains(caisson.EngineNames(""), text):
+			return "", v.Errorf("the engine %s is not for %s, where there are %s", text, system, strings.Join(known, ", "))
 		}
-		return text, nil
+		return "", v.Errorf("there is no engine %q; there are %s", text, strings.Join(known, ", "))
 	}
 	if !v.IsMap() {
-		text, err := name(v)
+		text, err := name(v, r.system)
 		c.Engine = text
 		return err
 	}
@@ -78,7 +80,7 @@ func readEngine(r reader, c *Config, v strictyaml.Value) error {
 		return err
 	}
 	for _, f := range fields {
-		text, err := name(f.Value)
+		text, err := name(f.Value, f.Name)
 		if err != nil {
 			return err
 		}

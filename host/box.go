@@ -2,9 +2,9 @@ package host
 
 import (
 	"context"
-	"strings"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/sandbox/namespace"
 	"github.com/caisson-run/caisson/workspace"
 )
@@ -15,15 +15,12 @@ func (h *Host) openEngines() []caisson.Engine {
 }
 
 func (h *Host) engine(name string) (caisson.Engine, error) {
-	var names []string
 	for _, e := range h.engines {
 		if e.Name() == name {
 			return e, nil
 		}
-		names = append(names, e.Name())
 	}
-	return nil, caisson.Errorf(caisson.CodeUnsupported, "there is no engine %q on this system", name).
-		WithHint("Supported here: %s.", strings.Join(names, ", "))
+	return nil, sandbox.Unsupported(name, names(h.engines))
 }
 
 // boxSpec says what boundary a run gets.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -14,27 +16,45 @@ import (
 	"github.com/caisson-run/caisson/process"
 )
 
-// tidier is an engine that can tell what is left of boxes that no record names.
-type tidier interface {
-	Tidy(ctx context.Context) error
-}
+const (
+	// tidyBound bounds a look at what was left, which every command begins with.
+	tidyBound = 10 * time.Second
+	// placeBound bounds it for one place.
+	placeBound = 5 * time.Second
+	// young is what may still be in the making, where no lock tells.
+	young = time.Minute
+)
 
-// tidyBound bounds a look at what was left, which every command begins with.
-const tidyBound = 10 * time.Second
-
-// tidy removes what killed processes of ours left: boxes, workspaces that were
-// being made, their locks. It returns what could not be removed; that is no
-// reason for a command not to do its work, and the next one tries again.
+// tidy removes what killed processes of ours left. It returns what could not be
+// removed; that is no reason for a command not to do its work, and the next one
+// tries again.
 func (h *Host) tidy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tidyBound)
 	defer cancel()
-	errs := []error{h.tidyBoxes(ctx), h.workspaces.Tidy(ctx)}
-	for _, engine := range h.engines {
-		if e, can := engine.(tidier); can {
-			errs = append(errs, e.Tidy(ctx))
+	var errs []error
+	for _, s := range h.sources() {
+		if s.tidy == nil {
+			continue
+		}
+		bounded, done := context.WithTimeout(ctx, placeBound)
+		if err := s.tidy(bounded); err != nil && caisson.CodeOf(err) != caisson.CodeEngineUnavailable {
+			errs = append(errs, err)
+		}
+		done()
+	}
+	return errors.Join(errs...)
+}
+
+// removeDead removes those remains that nobody holds.
+func removeDead(ctx context.Context, list func(context.Context) ([]remain, error)) error {
+	remains, err := list(ctx)
+	errs := []error{err}
+	for _, r := range remains {
+		if !r.Live {
+			errs = append(errs, r.remove(ctx))
 		}
 	}
-	return errors.Join(append(errs, h.tidyInstances(ctx))...)
+	return errors.Join(errs...)
 }
 
 // unremoved are the sandboxes of which something may be left.
@@ -42,51 +62,101 @@ func unremoved() []caisson.SandboxState {
 	return []caisson.SandboxState{caisson.SandboxCreating, caisson.SandboxRunning, caisson.SandboxStopped, caisson.SandboxLost}
 }
 
-// tidyBoxes ends the recorded boxes of processes that have ended.
-func (h *Host) tidyBoxes(ctx context.Context) error {
+// recordRemains lists the boxes that are on record as not removed.
+func (h *Host) recordRemains(ctx context.Context) ([]remain, error) {
 	left, err := h.Ledger.Sandboxes(ctx, caisson.SandboxFilter{States: unremoved()})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var errs []error
+	var found []remain
 	for _, record := range left {
+		r := remain{Remnant: caisson.Remnant{Kind: "record", Name: "sandbox " + string(record.ID), Sandbox: record.ID, Live: true}}
+		r.remove = func(ctx context.Context) error { return h.sweepOne(ctx, record) }
 		holder, err := h.Ledger.Instance(ctx, record.Instance)
-		if err != nil || process.InstanceLiveness(holder) != caisson.Dead {
-			continue // not known to have ended
+		switch alive := process.InstanceLiveness(holder); {
+		case err != nil:
+			r.Why = "who opened it is not on record"
+		case alive == caisson.Alive:
+			r.Why = fmt.Sprintf("process %d, which opened it, lives", holder.Process.PID)
+		case alive == caisson.Dead:
+			r.Live, r.Why = false, fmt.Sprintf("process %d, which opened it, has ended", holder.Process.PID)
+		default:
+			r.Why = fmt.Sprintf("whether process %d on %s, which opened it, lives cannot be told here", holder.Process.PID, holder.Process.Host)
 		}
-		errs = append(errs, h.sweepOne(ctx, record))
+		found = append(found, r)
 	}
-	return errors.Join(errs...)
+	return found, nil
 }
 
-// tidyInstances removes the locks of processes that have ended, but for those
-// that somebody may still ask about: of runs that go on and of boxes that are left.
-func (h *Host) tidyInstances(ctx context.Context) error {
-	dir := filepath.Join(h.Paths.Runtime, "instances")
+// instanceRemains lists the locks of processes. Those of ended ones that
+// somebody may still ask about are kept: of runs that go on and of boxes that
+// are left.
+func (h *Host) instanceRemains(ctx context.Context) ([]remain, error) {
+	dir := h.Paths.Instances()
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	asked, err := h.askedInstances(ctx)
 	if err != nil {
+		return nil, err
+	}
+	var found []remain
+	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), ".tmp") {
+			continue // a file that is being written
+		}
+		if r, there := instanceRemain(filepath.Join(dir, entry.Name()), asked); there {
+			found = append(found, r)
+		}
+	}
+	return found, nil
+}
+
+func instanceRemain(path string, asked map[caisson.InstanceID]bool) (remain, bool) {
+	r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: path, Live: true}, remove: func(context.Context) error { return removeIfThere(path) }}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return r, false
+	}
+	raw, noteErr := lockfile.Note(path)
+	if noteErr == nil && len(raw) == 0 && time.Since(info.ModTime()) < young {
+		r.Why = "it may be in the making" // to look at its lock could keep its maker from it
+		return r, true
+	}
+	held, err := lockfile.Held(path)
+	var inst caisson.Instance
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return r, false
+	case err != nil || noteErr != nil:
+		r.Why = "whether it is held cannot be told"
+	case held && json.Unmarshal(raw, &inst) == nil && inst.Process.PID > 0:
+		r.Why = fmt.Sprintf("process %d holds it", inst.Process.PID)
+	case held:
+		r.Why = "a process holds it"
+	case len(raw) == 0:
+		r.Live, r.Why = false, "its process was ended before it had written who it is"
+	case json.Unmarshal(raw, &inst) != nil || inst.Lock != path:
+		r.Why = "it is not known whose it is"
+	case asked[inst.ID]:
+		r.Why = fmt.Sprintf("process %d has ended; a run that goes on names it", inst.Process.PID)
+	case process.InstanceLiveness(inst) == caisson.Dead:
+		r.Live, r.Why = false, fmt.Sprintf("process %d has ended", inst.Process.PID)
+	default:
+		r.Why = fmt.Sprintf("whether process %d on %s lives cannot be told here", inst.Process.PID, inst.Process.Host)
+	}
+	return r, true
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	var errs []error
-	for _, entry := range entries {
-		path := filepath.Join(dir, entry.Name())
-		raw, err := lockfile.Note(path)
-		var inst caisson.Instance
-		if err != nil || json.Unmarshal(raw, &inst) != nil || inst.Lock != path || asked[inst.ID] {
-			continue // another's, or being written
-		}
-		if process.InstanceLiveness(inst) == caisson.Dead {
-			errs = append(errs, os.Remove(path))
-		}
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func (h *Host) askedInstances(ctx context.Context) (map[caisson.InstanceID]bool, error) {

@@ -281,16 +281,22 @@ func TestGroupsOfDeadMakers(t *testing.T) {
 	if left.fd != nil {
 		left.fd.Close()
 	}
-	if err := c.Tidy(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	made, err := c.Made(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []MadeGroup{{g.dirs[0], caisson.SandboxID(strings.TrimPrefix(filepath.Base(g.dirs[0]), groupPrefix)), true}, {left.dirs[0], abandoned, false}} {
-		if !slices.Contains(made, want) {
-			t.Errorf("%+v is not among %+v", want, made)
+	live := map[string]bool{}
+	for _, m := range made {
+		live[m.Path] = m.Live
+		if m.Path == g.dirs[0] { // a list may be old: who holds it is looked at again
+			if err := c.Remove(t.Context(), m); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for path, want := range map[string]bool{g.dirs[0]: true, left.dirs[0]: false} {
+		if got, there := live[path]; !there || got != want {
+			t.Errorf("%s: there %v, live %v", path, there, got)
 		}
 	}
 	if err := c.End(t.Context(), abandoned, []string{"/", g.dirs[0], "/etc/caisson-" + string(abandoned)}); err != nil {

@@ -71,8 +71,9 @@ func lockDir(dir string) (*os.File, error) {
 type MadeGroup struct {
 	Path    string
 	Sandbox caisson.SandboxID
-	// Live says that its maker lives: it holds the lock.
+	// Live says that its maker lives, or that this cannot be told; Why, how.
 	Live bool
+	Why  string
 }
 
 // Made returns the cgroups of this user's sandboxes, asked from the kernel.
@@ -82,24 +83,41 @@ func (c *Cgroups) Made(ctx context.Context) ([]MadeGroup, error) {
 		if !ours(path) {
 			return nil
 		}
-		lock, err := lockDir(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone meanwhile
-		}
-		if err == nil {
+		g := MadeGroup{Path: path, Sandbox: caisson.SandboxID(id), Live: true}
+		switch lock, err := lockDir(path); {
+		case err == nil:
 			lock.Close()
+			g.Live, g.Why = false, "no process holds its lock"
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // gone meanwhile
+		case errors.Is(err, unix.EWOULDBLOCK):
+			g.Why = "the process that made it holds its lock"
+		default:
+			g.Why = "whether its lock is held cannot be told: " + plain(err).Error()
 		}
-		made = append(made, MadeGroup{Path: path, Sandbox: caisson.SandboxID(id), Live: err != nil})
+		made = append(made, g)
 		return nil
 	})
 	return made, err
 }
 
-// Tidy removes the cgroups of this user's sandboxes whose makers have ended.
-// What still runs in one is not ended: a guest whose maker has ended ends by
-// itself, and End ends what is on record.
-func (c *Cgroups) Tidy(ctx context.Context) error {
-	return c.walk(ctx, func(path, _ string) error { return tidyGroup(path) })
+// Remove ends what is in a cgroup of Made and removes it, unless its maker
+// lives after all. While its lock is held here, nobody starts anything in it.
+func (c *Cgroups) Remove(ctx context.Context, g MadeGroup) error {
+	if !ours(g.Path) {
+		return nil
+	}
+	lock, err := lockDir(g.Path)
+	if err != nil {
+		return nil //nolint:nilerr // gone meanwhile, or in use
+	}
+	defer lock.Close()
+	ctx, cancel := context.WithTimeout(ctx, groupBound)
+	defer cancel()
+	if err := killCgroup(ctx, g.Path); err != nil {
+		return err
+	}
+	return removeGroup(g.Path, time.Now().Add(emptyBound))
 }
 
 // End ends what is in the cgroups of a sandbox and removes them, wherever an
@@ -160,11 +178,11 @@ func (c *Cgroups) walk(ctx context.Context, visit func(path, id string) error) e
 			if err != nil || !d.IsDir() {
 				return nil //nolint:nilerr // a cgroup that went away meanwhile, or one that is not ours to look into
 			}
-			id, is := strings.CutPrefix(d.Name(), groupPrefix)
-			if !is || !strings.HasPrefix(id, "s") {
+			id := GroupSandbox(d.Name())
+			if id == "" {
 				return nil
 			}
-			if err := visit(path, id); err != nil {
+			if err := visit(path, string(id)); err != nil {
 				return err
 			}
 			return fs.SkipDir
@@ -173,25 +191,18 @@ func (c *Cgroups) walk(ctx context.Context, visit func(path, id string) error) e
 	return errors.Join(errs...)
 }
 
+// GroupSandbox returns the sandbox that a cgroup of this name is of, or none.
+func GroupSandbox(name string) caisson.SandboxID {
+	if id, is := strings.CutPrefix(name, groupPrefix); is && strings.HasPrefix(id, "s") {
+		return caisson.SandboxID(id)
+	}
+	return ""
+}
+
 // ours tells whether a cgroup belongs to this user.
 func ours(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Geteuid()
-}
-
-func tidyGroup(dir string) error {
-	if !ours(dir) {
-		return nil
-	}
-	lock, err := lockDir(dir)
-	if err != nil {
-		return nil //nolint:nilerr // gone meanwhile, or in use
-	}
-	defer lock.Close()
-	if err := removeGroup(dir, time.Now().Add(emptyBound/10)); !errors.Is(err, unix.EBUSY) {
-		return err
-	}
-	return nil
 }
 
 func removeGroups(dirs []string) error {

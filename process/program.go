@@ -1,37 +1,112 @@
 package process
 
 import (
+	"context"
+	"errors"
 	"os"
-	"sync"
-	"syscall"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/proctree"
 )
 
-// Cloner starts programs in new namespaces. The zero value is ready. A process
-// should have one.
-//
-// It does what os.StartProcess does, with two differences. A program in a new
-// user namespace costs the same however much memory this process has: os copies
-// the page tables for it, which for 300 MiB takes longer than all the rest. And
-// no descriptor but those named reaches the program.
-type Cloner struct {
-	mu       sync.Mutex
-	children int // between clone and execve
-	dumpable int // what this process was before the first of them
+// Programs that are run from a file of memory are found by what the kernel says
+// of the processes, not by what they say of themselves: the link to the file
+// bears its name, the file belongs to the user who made it, and its maker holds
+// a lock on it which the kernel lets go of when the maker ends.
+
+// Keep marks a program in a file of memory as this process's, for as long as it
+// or a process that has got the descriptor from it lives.
+func Keep(program *os.File) error {
+	return unix.Flock(int(program.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// FirstFreeFD is above all descriptors that a program can be started with. What
-// is executed by its number must be at or above it.
-const FirstFreeFD = 200
+// Kept is a process that runs a program which was kept in memory.
+type Kept struct {
+	PID    int
+	Start  uint64           // clock ticks since boot
+	Parent int              //
+	Keeper caisson.Liveness // of who keeps the program
+}
 
-// Program is what is started.
-type Program struct {
-	Path  string // absolute, or of /proc/self/fd
-	Argv  []string
-	Env   []string // all of it
-	Dir   string
-	Files []*os.File // become descriptors 0, 1, 2, …; at most FirstFreeFD; nil is not open
-	// Attr is honoured as by os.StartProcess in Setsid, Cloneflags, UidMappings,
-	// GidMappings, GidMappingsEnableSetgroups, Credential (without Groups),
-	// AmbientCaps, UseCgroupFD and CgroupFD, and in nothing else.
-	Attr *syscall.SysProcAttr
+// AllKept returns this user's processes that run a kept program of that name,
+// ended ones left out. Of a process that may not be looked at it cannot be told
+// what it runs; it is another user's.
+func AllKept(ctx context.Context, name string) ([]Kept, error) {
+	all, err := proctree.All()
+	if err != nil {
+		return nil, err
+	}
+	var found []Kept
+	for _, p := range all {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if p.Zombie {
+			continue
+		}
+		if keeper, runs := keeperOf(p.PID, name); runs {
+			found = append(found, Kept{p.PID, p.Start, p.Parent, keeper})
+		}
+	}
+	return found, nil
+}
+
+// keeperOf tells whether a process runs the program, and whether who keeps it lives.
+func keeperOf(pid int, name string) (caisson.Liveness, bool) {
+	path := "/proc/" + strconv.Itoa(pid) + "/exe"
+	var link [64]byte
+	n, err := unix.Readlink(path, link[:])
+	if err != nil || string(link[:n]) != "/memfd:"+name+" (deleted)" {
+		return "", false
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+		return "", false // it has ended meanwhile
+	}
+	if err != nil {
+		return caisson.LivenessUnknown, true
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return caisson.LivenessUnknown, true
+	}
+	if int(st.Uid) != os.Geteuid() {
+		return "", false
+	}
+	switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); {
+	case err == nil:
+		return caisson.Dead, true
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return caisson.Alive, true
+	}
+	return caisson.LivenessUnknown, true
+}
+
+// End kills the process and returns when it has ended, or with CodeOrphanAlive
+// when ctx ends before. It is not killed where its keeper is not known to have
+// ended.
+func (k Kept) End(ctx context.Context, name string) error {
+	fd, err := proctree.Process{PID: k.PID, Start: k.Start}.Open()
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d cannot be ended: %w", k.PID, err)
+	}
+	defer unix.Close(fd)
+	keeper, runs := keeperOf(k.PID, name)
+	if !runs || keeper != caisson.Dead {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d cannot be ended: %w", k.PID, err)
+	}
+	if err := awaitEnd(ctx, fd); err != nil {
+		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d does not end though it was killed: %w", k.PID, err)
+	}
+	return nil
 }

@@ -29,8 +29,7 @@ func Choose(ctx context.Context, engines []caisson.Engine, setting string, requi
 	if setting != "" {
 		i := slices.IndexFunc(engines, func(e caisson.Engine) bool { return e.Name() == setting })
 		if i < 0 {
-			return nil, caisson.Isolation{}, caisson.Errorf(caisson.CodeUnsupported, "there is no engine %q on this system", setting).
-				WithHint("Supported here: %s.", strings.Join(names(engines), ", "))
+			return nil, caisson.Isolation{}, Unsupported(setting, names(engines))
 		}
 		engines = engines[i : i+1]
 	}
@@ -58,6 +57,20 @@ func Choose(ctx context.Context, engines []caisson.Engine, setting string, requi
 	err := caisson.Errorf(caisson.CodeIsolationUnavailable, "no engine enforces what is required: %s", strings.Join(reasons, "; "))
 	err.Hint = strings.Join(fixes, " ")
 	return nil, caisson.Isolation{}, err
+}
+
+// Unsupported is the error of an engine that is not among those of this system:
+// what was asked for is not known, or is known and for other systems, or is to
+// have no boundary, which is no engine.
+func Unsupported(name string, supported []string) error {
+	here := "Supported here: " + strings.Join(supported, ", ") + "."
+	switch {
+	case name == "none":
+		return caisson.Errorf(caisson.CodeUnsupported, "there is no way to run without a boundary").WithHint("%s", here)
+	case slices.Contains(caisson.EngineNames(""), name):
+		return caisson.Errorf(caisson.CodeUnsupported, "the engine %s is not for this system", name).WithHint("%s", here)
+	}
+	return caisson.Errorf(caisson.CodeUnsupported, "there is no engine %q", name).WithHint("%s", here)
 }
 
 // Enforce returns CodeIsolationUnavailable, with reasons and fixes, unless all

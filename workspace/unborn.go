@@ -58,22 +58,32 @@ func forget(lock *lockfile.Lock) error {
 	return errors.Join(os.Remove(lock.Path()), lock.Close())
 }
 
-// Tidy removes what makers of workspaces that were killed have left: trees,
+// remain is a remnant and how it is removed where nobody holds it.
+type remain struct {
+	caisson.Remnant
+	remove func(context.Context) error
+}
+
+// Remnants lists what makers of workspaces left, or are at work on: notes of
+// what is being made, and files that were not written to their end.
+func (w *Workspaces) Remnants(context.Context) ([]caisson.Remnant, error) {
+	remains, err := w.remains()
+	var found []caisson.Remnant
+	for _, r := range remains {
+		found = append(found, r.Remnant)
+	}
+	return found, err
+}
+
+// Tidy removes those of Remnants that nobody holds, and what they are of: trees,
 // branches and shadows that were not recorded, and those that were recorded for
 // a run that was not. What cannot be removed now stays noted.
 func (w *Workspaces) Tidy(ctx context.Context) error {
-	var errs []error
-	entries, err := os.ReadDir(w.notes())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
-	}
-	for _, entry := range entries {
-		errs = append(errs, w.tidyNote(ctx, filepath.Join(w.notes(), entry.Name())))
-	}
-	for _, dir := range []string{"views/*", "views/*/info", "shadows/*"} {
-		found, _ := filepath.Glob(filepath.Join(globLiteral(w.opts.StateDir), dir)) // the pattern is right
-		for _, dir := range found {
-			tidyTemporary(dir)
+	remains, err := w.remains()
+	errs := []error{err}
+	for _, r := range remains {
+		if !r.Live {
+			errs = append(errs, r.remove(ctx))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -82,25 +92,87 @@ func (w *Workspaces) Tidy(ctx context.Context) error {
 	return nil
 }
 
+func (w *Workspaces) remains() ([]remain, error) {
+	var found []remain
+	entries, err := os.ReadDir(w.notes())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, entry := range entries {
+		if r, there := w.noteRemain(filepath.Join(w.notes(), entry.Name())); there {
+			found = append(found, r)
+		}
+	}
+	for _, dir := range []string{"views/*", "views/*/info", "shadows/*"} {
+		dirs, _ := filepath.Glob(filepath.Join(globLiteral(w.opts.StateDir), dir)) // the pattern is right
+		for _, dir := range dirs {
+			found = append(found, temporaries(dir)...)
+		}
+	}
+	return found, err
+}
+
+// noteRemain tells whether who makes the workspace of a note lives.
+func (w *Workspaces) noteRemain(path string) (remain, bool) {
+	r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: path, Live: true}, remove: func(ctx context.Context) error { return w.tidyNote(ctx, path) }}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return r, false // another has done it
+	}
+	if info.Size() == 0 && time.Since(info.ModTime()) < young {
+		r.Why = "it may be in the making" // to look at its lock could keep its maker from it
+		return r, true
+	}
+	held, err := lockfile.Held(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return r, false
+	case err != nil:
+		r.Why = "whether it is held cannot be told: " + err.Error()
+	case held:
+		r.Why = "the process that makes this workspace holds it"
+	default:
+		r.Live, r.Why = false, "the process that made this workspace was ended before it was recorded"
+	}
+	return r, true
+}
+
 var globMeta = regexp.MustCompile(`[\\*?[]`)
 
 func globLiteral(path string) string { return globMeta.ReplaceAllString(path, `\$0`) }
 
-// tidyTemporary removes files that were not written to their end. Only where
+// temporaries lists files that were not written to their end. Only where
 // nothing but this program writes.
-func tidyTemporary(dir string) {
+func temporaries(dir string) []remain {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return
+		return nil
 	}
+	var found []remain
 	for _, entry := range entries {
 		if !entry.Type().IsRegular() || !temporary.MatchString(entry.Name()) {
 			continue
 		}
-		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > young {
-			_ = os.Remove(filepath.Join(dir, entry.Name())) // the next one tries again
+		info, err := entry.Info()
+		if err != nil {
+			continue // it is in place now
 		}
+		path := filepath.Join(dir, entry.Name())
+		r := remain{Remnant: caisson.Remnant{Kind: "file", Name: path, Live: true, Why: "it may be being written"}}
+		if time.Since(info.ModTime()) > young {
+			r.Live, r.Why = false, "nobody writes a file for so long"
+		}
+		r.remove = func(context.Context) error { return removeIfThere(path) }
+		found = append(found, r)
 	}
+	return found
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func (w *Workspaces) tidyNote(ctx context.Context, path string) error {
@@ -132,8 +204,8 @@ func (w *Workspaces) tidyUnborn(ctx context.Context, noted caisson.Workspace) er
 	ws, err := w.opts.Ledger.Workspace(ctx, noted.ID)
 	recorded := err == nil
 	switch {
-	case recorded && ws.Removed:
-		return nil
+	case recorded && ws.Removed: // its maker was ended while it took it back
+		return w.unmake(ctx, ws)
 	case recorded && ws.Run == "":
 		return nil
 	case recorded:

@@ -17,7 +17,10 @@ import (
 	"github.com/caisson-run/caisson/workspace"
 )
 
-const makerEnv = "CAISSON_TEST_MAKER" // state directory and repository of a maker that is killed
+const (
+	makerEnv   = "CAISSON_TEST_MAKER"         // state directory and repository of a maker that is killed
+	refusedEnv = "CAISSON_TEST_MAKER_REFUSED" // its run is refused
+)
 
 // maker makes a workspace of a run, and is killed where the environment says,
 // at the latest before the run is recorded.
@@ -29,20 +32,35 @@ func maker() int {
 		fmt.Println(err)
 		return 1
 	}
-	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: ledger}).Create(ctx, workspace.CreateSpec{
-		Dir: repo, Run: "r7k2", Made: func(context.Context, caisson.Workspace) error {
-			self, err := os.FindProcess(os.Getpid())
-			if err != nil {
-				return err
-			}
-			if err := self.Kill(); err != nil {
-				return err
-			}
-			select {}
-		},
-	})
+	made := func(context.Context, caisson.Workspace) error { return die() }
+	if os.Getenv(refusedEnv) != "" {
+		made = func(context.Context, caisson.Workspace) error { return errors.New("refused") }
+	}
+	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: dyingStore{ledger}}).Create(ctx, workspace.CreateSpec{Dir: repo, Run: "r7k2", Made: made})
 	fmt.Println(err)
 	return 1
+}
+
+func die() error {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := self.Kill(); err != nil {
+		return err
+	}
+	select {}
+}
+
+// dyingStore is the end of its process when a workspace was taken back on record.
+type dyingStore struct{ workspace.Store }
+
+func (s dyingStore) PutWorkspace(ctx context.Context, ws caisson.Workspace) error {
+	err := s.Store.PutWorkspace(ctx, ws)
+	if err == nil && ws.Removed {
+		err = die()
+	}
+	return err
 }
 
 // made lists what a maker makes.
@@ -89,10 +107,13 @@ func TestKilledMaker(t *testing.T) {
 		if last = len(recorded) > 0; last && n < 10 {
 			t.Fatalf("only %d writes were seen", n)
 		}
+		if len(wd.made()) > 0 && residue(t, wd) == 0 {
+			t.Errorf("killed at write %d: nothing is listed", n)
+		}
 		if err := wd.open().Tidy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if found := wd.made(); len(found) > 0 {
+		if found := wd.made(); len(found) > 0 || residue(t, wd) > 0 {
 			t.Errorf("killed at write %d: %q is left", n, found)
 		}
 		if recorded, err = wd.store.Workspaces(t.Context(), caisson.WorkspaceFilter{}); err != nil || len(recorded) > 0 {
@@ -107,11 +128,55 @@ func TestKilledMaker(t *testing.T) {
 	}
 }
 
+// residue counts what is listed that nobody holds.
+func residue(t *testing.T, wd *world) int {
+	t.Helper()
+	all, err := wd.open().Remnants(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, r := range all {
+		if r.Why == "" {
+			t.Errorf("%+v says no reason", r)
+		}
+		if !r.Live {
+			n++
+		}
+	}
+	return n
+}
+
+// A maker whose run was refused is killed when it has said on record that the
+// workspace is gone, and before it is.
+func TestKilledRefusedMaker(t *testing.T) {
+	wd := newWorld(t)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(os.Environ(), "HOME="+wd.home, makerEnv+"="+wd.state+"\n"+wd.repo, refusedEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Exited() {
+		t.Fatalf("the maker was not killed: %v: %s", err, out)
+	}
+	if len(wd.made()) == 0 {
+		t.Fatal("nothing was left to take back")
+	}
+	if err := wd.open().Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if found := wd.made(); len(found) > 0 {
+		t.Errorf("%q is left", found)
+	}
+}
+
 // What is being made, and what was made, is left alone.
 func TestTidyKeeps(t *testing.T) {
 	wd := newWorld(t)
 	seen := false
 	ws, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Run: "r7k2", Made: func(ctx context.Context, ws caisson.Workspace) error {
+		if n := residue(t, wd); n > 0 {
+			t.Errorf("%d things of it are called residue while it is made", n)
+		}
 		if err := wd.open().Tidy(ctx); err != nil {
 			return err
 		}

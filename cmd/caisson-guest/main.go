@@ -1,6 +1,7 @@
 // Command caisson-guest is the first process inside a boundary. The host starts
 // it with one end of a stream as descriptor 3; it is of no use to people. With
-// the argument "box" it first builds the box that it is in.
+// the argument "box" it first builds the box that it is in; with "given" the
+// stream is its standard input and output, and the box was made by somebody else.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -21,17 +22,30 @@ import (
 func main() {
 	// Few threads: what changes a thread's rights must be done in each.
 	runtime.GOMAXPROCS(1)
-	unix.CloseOnExec(wire.StreamFD)
-	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
-	var err error
-	if len(os.Args) > 1 && os.Args[1] == plan.Argument {
-		err = box.SetUp()
-	}
-	if err == nil {
-		err = inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})
-	}
-	if err != nil {
+	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson-guest:", err)
 		os.Exit(1) //nolint:forbidigo // this is main
 	}
+}
+
+func serve() error {
+	mode := ""
+	if len(os.Args) > 1 {
+		mode = os.Args[1]
+	}
+	if mode == plan.GivenArgument {
+		stream, err := box.Given()
+		if err != nil {
+			return err
+		}
+		return inside.Serve(inside.Options{Stream: stream})
+	}
+	unix.CloseOnExec(wire.StreamFD)
+	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
+	if mode == plan.Argument {
+		if err := box.SetUp(); err != nil {
+			return err
+		}
+	}
+	return inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})
 }

@@ -49,11 +49,7 @@ func SetUp() error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	unix.Umask(0o022)
-	// Programs inside have the guest's user and may signal it. The kernel keeps
-	// from a first process what it has no handler for; Go handles all.
-	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGALRM, unix.SIGVTALRM, unix.SIGPROF, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGIO, unix.SIGPWR, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT,
-		unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL) // those that somebody sends; a fault of its own still ends it
+	ignoreSignals()
 	stop, err := watchHost()
 	if err != nil {
 		return err
@@ -68,6 +64,15 @@ func SetUp() error {
 		return fmt.Errorf("write report: %w", writeErr)
 	}
 	return err
+}
+
+// ignoreSignals readies the first process for programs that signal it: they have
+// its user and may. The kernel keeps from a first process what it has no handler
+// for; Go handles all.
+func ignoreSignals() {
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGALRM, unix.SIGVTALRM, unix.SIGPROF, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGIO, unix.SIGPWR, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT,
+		unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL) // those that somebody sends; a fault of its own still ends it
 }
 
 // watchHost ends the process when the host's end of the stream closes before
@@ -106,8 +111,7 @@ type step struct {
 }
 
 func build(p plan.Plan) (plan.Report, error) {
-	report := plan.Report{}
-	for _, s := range []step{
+	return runSteps(p, []step{
 		{"network", upLoopback},
 		{"root", buildRoot},
 		{"host name", setNames},
@@ -116,7 +120,13 @@ func build(p plan.Plan) (plan.Report, error) {
 		{"capabilities", dropCapabilities},
 		{"seccomp", filterSyscalls},
 		{"self-test", prove},
-	} {
+	})
+}
+
+// runSteps does one after the other, up to the first that does not succeed.
+func runSteps(p plan.Plan, steps []step) (plan.Report, error) {
+	report := plan.Report{}
+	for _, s := range steps {
 		if err := s.do(&p, &report); err != nil {
 			report.Failed, report.Error = s.name, err.Error()
 			var errno syscall.Errno

@@ -49,8 +49,24 @@ type Plan struct {
 	// Proof is the path of a file on the box's root that anybody may read and
 	// that is granted to nobody: reading it shows whether Landlock enforces anything.
 	Proof string `json:"proof"`
+	// Mask are the places of an empty file and an empty directory that nobody
+	// may read, for the host to mount over others; empty for none.
+	Mask Mask `json:"mask,omitzero"`
+	// Ptrace lets programs inside trace each other.
+	Ptrace bool `json:"ptrace,omitempty"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
+	// Socket is the name of an abstract unix socket on which the host listens
+	// during the set-up; empty for none.
+	Socket string `json:"socket,omitempty"`
+	// Needs are paths that must be there in a box that somebody else made.
+	Needs []string `json:"needs,omitempty"`
+}
+
+// Mask is an empty file and an empty directory at the top of the box.
+type Mask struct {
+	File string `json:"file"`
+	Dir  string `json:"dir"`
 }
 
 // Mount is a path shown inside.
@@ -61,9 +77,14 @@ type Mount struct {
 	Source string `json:"source,omitempty"`
 	Target string `json:"target"`
 	Write  bool   `json:"write,omitempty"`
+	// Layer puts what is written into a private layer over it.
+	Layer bool `json:"layer,omitempty"`
 	// Dir says that it is a directory.
 	Dir bool `json:"dir,omitempty"`
 }
+
+// Writable tells whether programs inside can write there.
+func (m Mount) Writable() bool { return m.Write || m.Layer }
 
 // Report is the answer.
 type Report struct {
@@ -75,12 +96,16 @@ type Report struct {
 	Landlock int `json:"landlock"`
 	// Tests are the forbidden things that were tried.
 	Tests []Test `json:"tests"`
+	// Seen is of a box that somebody else made.
+	Seen *Seen `json:"seen,omitempty"`
 }
 
 // Test is a forbidden thing that was tried after the set-up.
 type Test struct {
 	Control string `json:"control"`
 	Tried   string `json:"tried"`
+	// Read says that what is in force was read back, and nothing tried.
+	Read bool `json:"read,omitempty"`
 	// Broke says how it succeeded; empty: it was refused.
 	Broke string `json:"broke,omitempty"`
 }

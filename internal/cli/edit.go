@@ -9,17 +9,18 @@ import (
 	"path/filepath"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/scratch"
 )
 
 // edit lets the person change an input in their editor. Nil means that it was
 // left as it is.
 func (a *app) edit(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
-	dir, err := os.MkdirTemp("", "caisson-edit-")
+	dir, err := scratch.New()
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make a file to edit: %w", err)
 	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "input.json")
+	defer dir.Close()
+	path := filepath.Join(dir.Path(), "input.json")
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, input, "", "  "); err != nil {
 		return nil, err

@@ -6,18 +6,15 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/layout"
+	"github.com/caisson-run/caisson/sandbox/mask"
 )
-
-// endBound is how long a killed guest may take to be gone. The kernel ends its
-// whole namespace first; a process in uninterruptible sleep can hold it.
-const endBound = 10 * time.Second
 
 // box implements caisson.Sandbox.
 type box struct {
@@ -28,6 +25,8 @@ type box struct {
 	stream   *os.File // the client's once it is connected
 	control  *os.File
 	client   *guest.Client
+	mask     *mask.Mask  // nil where nothing is hidden
+	inside   mask.Client // the client, which hides first where there is something to hide
 
 	root      caisson.ProcessIdentity
 	isolation caisson.Isolation
@@ -63,11 +62,11 @@ func (b *box) Record() caisson.SandboxRecord {
 
 // Hold implements caisson.Sandbox.
 func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
-	return b.client.Hold(ctx, cmd)
+	return b.inside.Hold(ctx, cmd)
 }
 
 // Files implements caisson.Sandbox.
-func (b *box) Files() caisson.Files { return b.client.Files() }
+func (b *box) Files() caisson.Files { return b.inside.Files() }
 
 // Done implements caisson.Sandbox.
 func (b *box) Done() <-chan struct{} { return b.done }
@@ -85,6 +84,9 @@ func (b *box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
 		_ = b.process.Kill() // it may have ended by itself
+		if b.mask != nil {
+			b.mask.Close()
+		}
 		if b.client != nil {
 			_ = b.client.Close() // always nil
 		} else {
@@ -94,7 +96,7 @@ func (b *box) Close() error {
 		select {
 		case <-b.done:
 			b.failed = b.undone
-		case <-time.After(endBound):
+		case <-time.After(layout.EndBound):
 			b.failed = caisson.Errorf(caisson.CodeOrphanAlive, "process %d, the first of sandbox %s, does not end though it was killed", b.process.Pid, b.id)
 		}
 	})
@@ -110,20 +112,4 @@ func (b *box) abandon() error {
 		}
 	}
 	return b.group.Remove()
-}
-
-// merge keeps the last value of each variable.
-func merge(env []string) []string {
-	at := map[string]int{}
-	var out []string
-	for _, kv := range env {
-		name, _, _ := strings.Cut(kv, "=")
-		if i, known := at[name]; known {
-			out[i] = kv
-			continue
-		}
-		at[name] = len(out)
-		out = append(out, kv)
-	}
-	return out
 }

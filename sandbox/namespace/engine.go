@@ -17,14 +17,12 @@ package namespace
 
 import (
 	"context"
-	"fmt"
-	"os"
+	"errors"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/layout"
 )
 
 // Name is the engine's name in settings and records.
@@ -40,14 +38,14 @@ type Options struct {
 
 // Engine implements caisson.Engine. Close it when its sandboxes have ended.
 type Engine struct {
-	opts   Options
-	cloner process.Cloner
+	opts Options
 
-	mu      sync.Mutex
-	program *os.File // sealed copy of the guest
-	idmaps  map[owner]*os.File
-	probed  *probe
-	groups  *process.Cgroups
+	program *layout.Program
+	lender  *layout.Lender
+
+	mu     sync.Mutex
+	probed *probe
+	groups *process.Cgroups
 }
 
 type probe struct {
@@ -70,20 +68,11 @@ func (e *Engine) cgroups() (*process.Cgroups, error) {
 	return e.groups, nil
 }
 
-// Tidy removes the cgroups of this user's boxes whose makers have ended.
-func (e *Engine) Tidy(ctx context.Context) error {
-	groups, err := e.cgroups()
-	if err != nil {
-		return err
-	}
-	return groups.Tidy(ctx)
-}
-
-// owner is who owns a file on disk.
-type owner struct{ uid, gid uint32 }
-
 // New returns an engine; it touches nothing.
-func New(opts Options) *Engine { return &Engine{opts: opts, idmaps: map[owner]*os.File{}} }
+func New(opts Options) *Engine {
+	program := layout.NewProgram(Name, opts.Guest)
+	return &Engine{opts: opts, program: program, lender: layout.NewLender(program)}
+}
 
 // Name implements caisson.Engine.
 func (e *Engine) Name() string { return Name }
@@ -112,64 +101,14 @@ func (e *Engine) Probe(ctx context.Context) (caisson.Isolation, error) {
 	return found.isolation, err
 }
 
+// Sweep implements caisson.Engine.
+func (e *Engine) Sweep(ctx context.Context, record caisson.SandboxRecord) error {
+	groups, err := e.cgroups()
+	if err != nil {
+		return caisson.Errorf(caisson.CodeInternal, "look for cgroups: %w", err)
+	}
+	return layout.Sweep(ctx, groups, record)
+}
+
 // Close releases what the engine keeps between sandboxes.
-func (e *Engine) Close() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, f := range e.idmaps {
-		f.Close()
-	}
-	clear(e.idmaps)
-	if e.program != nil {
-		e.program.Close()
-		e.program = nil
-	}
-	return nil
-}
-
-// guest returns the guest program as a file of memory that nobody can change
-// any more, whoever gets hold of it.
-func (e *Engine) guest() (*os.File, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.program != nil {
-		return e.program, nil
-	}
-	if e.opts.Guest == nil {
-		return nil, caisson.Errorf(caisson.CodeGuestMissing, "the guest program is not there")
-	}
-	raw, err := e.opts.Guest()
-	if err != nil {
-		return nil, caisson.Errorf(caisson.CodeGuestMissing, "read guest program: %w", err)
-	}
-	file, err := seal(raw)
-	if err != nil {
-		return nil, caisson.Errorf(caisson.CodeInternal, "keep guest program: %w", err)
-	}
-	e.program = file
-	return file, nil
-}
-
-func seal(program []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("caisson-guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
-	if err == unix.EINVAL { //nolint:errorlint // a kernel before 6.3 knows no MFD_EXEC and needs none
-		fd, err = unix.MemfdCreate("caisson-guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("make memory file: %w", err)
-	}
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, process.FirstFreeFD)
-	unix.Close(fd)
-	if err != nil {
-		return nil, fmt.Errorf("move descriptor: %w", err)
-	}
-	file := os.NewFile(uintptr(high), "caisson-guest")
-	if _, err = file.Write(program); err == nil {
-		_, err = unix.FcntlInt(uintptr(high), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
-	}
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("seal memory file: %w", err)
-	}
-	return file, nil
-}
+func (e *Engine) Close() error { return errors.Join(e.lender.Close(), e.program.Close()) }

@@ -98,7 +98,7 @@ func unprivilegedRun() string {
 	if only := os.Getenv("CAISSON_TEST_UNPRIVILEGED_RUN"); only != "" {
 		return only
 	}
-	return "^(TestSuite|TestCase_.*|TestProbe|TestSweep|TestNested)$"
+	return "^(TestSuite|TestCase_.*|TestProbe|TestSweep|TestNested|TestRemnants)$"
 }
 
 // A workspace may lie where a box usually has a link.

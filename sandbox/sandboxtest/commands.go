@@ -13,7 +13,7 @@ import (
 // stdout. Origin: codex 7846, 4337.
 func deadlineEndsTree(t *testing.T, h Harness) {
 	o := open(t, h)
-	before := o.sh(countProcesses)
+	before := o.count()
 	const deadline, grace = 300 * time.Millisecond, 200 * time.Millisecond
 	r := o.do(caisson.Command{
 		Line:     `(setsid sh -c '(trap "" TERM; sleep 1000; sleep 1000) & sleep 1000' &); trap "" TERM; while :; do sleep 1000; done`,
@@ -25,8 +25,8 @@ func deadlineEndsTree(t *testing.T, h Harness) {
 	if most := deadline + grace + 100*time.Millisecond + slack; r.took > most {
 		t.Errorf("took %v, more than %v", r.took, most)
 	}
-	if after := o.sh(countProcesses); after != before {
-		t.Errorf("%s processes inside, before there were %s", after, before)
+	if after := o.count(); after != before {
+		t.Errorf("%d processes inside, before there were %d", after, before)
 	}
 }
 
@@ -36,15 +36,15 @@ const slack = 400 * time.Millisecond
 // The shell's output goes through a tee that a background child holds open.
 // Origin: codex 5229.
 func pipeHolderDoesNotHold(t *testing.T, h Harness) {
-	need(t, "bash")
 	o := open(t, h)
-	before := o.sh(countProcesses)
+	o.need("bash")
+	before := o.count()
 	r := o.do(caisson.Command{Argv: []string{"bash", "-c", `exec > >(tee log); sleep 1000 & echo hello`}})
 	if r.Code != 0 || r.took > 2*time.Second {
 		t.Errorf("exit %d after %v", r.Code, r.took)
 	}
-	if after := o.sh(countProcesses); after != before {
-		t.Errorf("%s processes inside, before there were %s", after, before)
+	if after := o.count(); after != before {
+		t.Errorf("%d processes inside, before there were %d", after, before)
 	}
 }
 
@@ -73,6 +73,7 @@ func (c *counter) Write(b []byte) (int, error) {
 // Much output, not UTF-8, one line. Origin: codex 35421, 6415.
 func outputIsExact(t *testing.T, h Harness) {
 	o := open(t, h)
+	o.need("python3")
 	size := int64(512 << 20)
 	if testing.Short() {
 		size = 64 << 20

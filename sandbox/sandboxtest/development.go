@@ -1,7 +1,6 @@
 package sandboxtest
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -9,96 +8,79 @@ import (
 	"github.com/caisson-run/caisson"
 )
 
-// repository makes a repository with a linked worktree and a git directory for
-// the inside, and asks for a sandbox around them.
-func repository(t *testing.T) func(*caisson.SandboxSpec) {
-	need(t, "git")
-	top := tempDir(t)
-	repo, ws, shadow, cover := filepath.Join(top, "repo"), filepath.Join(top, "ws"), filepath.Join(top, "shadow"), filepath.Join(top, "cover")
-	host(t, top, "git", "init", "-q", "-b", "main", repo)
-	host(t, repo, "git", "-c", "user.name=T", "-c", "user.email=t@example.org", "commit", "-q", "--allow-empty", "-m", "first")
-	host(t, repo, "git", "worktree", "add", "-q", "-b", "work", ws)
-	host(t, top, "git", "init", "-q", "--bare", "-b", "work", shadow)
-	write(t, filepath.Join(shadow, "objects/info/alternates"), filepath.Join(repo, ".git/objects")+"\n", 0o644)
-	host(t, repo, "git", "push", "-q", shadow, "work")
-	host(t, shadow, "git", "config", "core.bare", "false")
-	write(t, cover, "gitdir: "+shadow+"\n", 0o644)
-	return func(s *caisson.SandboxSpec) {
-		s.Workspace, s.GitDir, s.GitCover = ws, shadow, cover
-		s.GitObjects = []string{filepath.Join(repo, ".git/objects")}
-	}
+// projects are files of projects without outside dependencies.
+var projects = map[string]string{
+	"go/go.mod":      "module example.org/m\n\ngo 1.20\n",
+	"go/m.go":        "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(\"hello\") }\n",
+	"go/m_test.go":   "package main\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) { t.TempDir() }\n",
+	"c/m.c":          "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n",
+	"c/Makefile":     "test: m\n\t./m\nm: m.c\n\t$(CC) -o $@ $<\n",
+	"py/test_m.py":   "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(1 + 1, 2)\n",
+	"js/m.test.js":   "require('node:test')('adds', () => require('node:assert').equal(1 + 1, 2))\n",
+	"java/M.java":    "public class M { public static void main(String[] a) { System.out.println(\"hello\"); } }\n",
+	"rust/src/m.rs":  "pub fn add(a: u8, b: u8) -> u8 { a + b }\n#[test]\nfn adds() { assert_eq!(add(1, 1), 2); }\nfn main() { println!(\"hello\"); }\n",
+	"rs/Cargo.toml":  "[package]\nname = \"m\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+	"rs/src/main.rs": "fn main() { println!(\"hello\"); }\n#[test]\nfn adds() { assert_eq!(1 + 1, 2); }\n",
 }
 
-const identity = `export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@example.org; `
+// postgres starts a server on the loopback of the sandbox and asks it.
+const postgres = `set -e
+bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+$bin/initdb -D pg -A trust -U t >/dev/null
+$bin/pg_ctl -D pg -o "-p 5432 -k /tmp -h 127.0.0.1" -l pg.log -w start >/dev/null
+$bin/psql -h 127.0.0.1 -U t -Atc 'create table x (n int); insert into x values (42); select n from x' postgres | tail -n 1
+$bin/pg_ctl -D pg -m immediate -w stop >/dev/null`
 
-// A linked worktree; commit, rebase, stash and branch inside.
-// Origin: codex 23661, cc 17374.
-func gitWorksInside(t *testing.T, h Harness) {
-	o := open(t, h, repository(t))
-	pointer, err := os.ReadFile(filepath.Join(o.ws, ".git"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.sh(identity + `set -e
-echo one > one; git add one; git commit -qm one
-git branch side; echo two > two; git add two; git commit -qm two
-git checkout -q side; echo three > three; git add three; git commit -qm three
-git rebase -q work; echo dirty > one; git stash -q; git stash pop -q
-git log --oneline | wc -l; git status --porcelain`)
-	o.fails("echo gitdir: /tmp > .git")
-	o.fails("rm .git")
-	o.fails("mv .git git")
-	if after, err := os.ReadFile(filepath.Join(o.ws, ".git")); err != nil || string(after) != string(pointer) {
-		t.Errorf("the worktree's own .git is %q now, was %q (%v)", after, pointer, err)
-	}
-}
-
-// A git directory whose hooks are a link. Origin: srt 221, cc 44567.
-func gitMayHoldLinks(t *testing.T, h Harness) {
-	for _, target := range []string{"/etc", "/root/unreadable", "/nowhere"} {
-		o := open(t, h, repository(t), func(s *caisson.SandboxSpec) {
-			hooks := filepath.Join(s.GitDir, "hooks")
-			if err := os.RemoveAll(hooks); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(target, hooks); err != nil {
-				t.Fatal(err)
-			}
-		})
-		o.sh(identity + "echo x > x && git add x && git commit -qm x")
-	}
-}
+const redis = `redis-server --port 6379 --save "" >/dev/null &
+until redis-cli -p 6379 ping >/dev/null 2>&1; do :; done
+redis-cli -p 6379 set k 42 >/dev/null && redis-cli -p 6379 get k`
 
 // Ordinary work with a cold home.
 func developmentWorks(t *testing.T, h Harness) {
+	if h.SharedNetwork {
+		h.reported(t, caisson.ControlNetwork) // servers on loopback are among it
+		return
+	}
 	o := open(t, h, func(s *caisson.SandboxSpec) {
-		write(t, filepath.Join(s.Workspace, "go.mod"), "module example.org/m\n\ngo 1.20\n", 0o644)
-		write(t, filepath.Join(s.Workspace, "m.go"), "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(\"hello\") }\n", 0o644)
-		write(t, filepath.Join(s.Workspace, "m_test.go"), "package main\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) { t.TempDir() }\n", 0o644)
-		write(t, filepath.Join(s.Workspace, "m.c"), "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n", 0o644)
+		for name, text := range projects {
+			path := filepath.Join(s.Workspace, name)
+			makeDir(t, filepath.Dir(path))
+			write(t, path, text, 0o644)
+		}
 	})
 	for _, c := range []struct{ program, line, want string }{
 		{"python3", `python3 -c 'import tempfile, subprocess, multiprocessing as m; tempfile.TemporaryFile(); m.Lock(); print(subprocess.check_output(["echo", "hello"], text=True).strip())'`, "hello"},
+		{"python3", `cd py && python3 -m unittest -q 2>&1 | grep -o OK`, "OK"},
+		{"python3", `python3 -m venv --without-pip venv && venv/bin/python -c 'print("hello")'`, "hello"},
 		{"node", `node -e 'require("child_process").execSync("true"); console.log("hello")'`, "hello"},
-		{"gcc", `gcc -o m m.c && ./m`, "hello"},
+		{"node", `cd js && node --test >/dev/null && echo passed`, "passed"},
+		{"gcc", `cd c && gcc -o m m.c && ./m`, "hello"},
+		{"make", `cd c && make -s CC=gcc test`, "hello"},
+		{"javac", `cd java && javac M.java && java M`, "hello"},
+		{"rustc", `cd rust && rustc -o m src/m.rs 2>/dev/null && ./m && rustc --test -o t src/m.rs 2>/dev/null && ./t -q >/dev/null`, "hello"},
+		{"cargo", `cd rs && cargo run -q --offline && cargo test -q --offline >/dev/null`, "hello"},
 		{"git", `git init -q r && cd r && ` + identity + `echo x > x && git add x && git commit -qm x && git log --format=%s`, "x"},
+		{"sqlite3", `sqlite3 db 'create table x (n); insert into x values (42); select n from x'`, "42"},
+		{"pg_ctlcluster", postgres, "42"},
+		{"redis-server", redis, "42"},
 		{"sed", `id -un >/dev/null && test -w "$HOME" && test -c /dev/null && ls /dev/pts >/dev/null && echo hello | sed s/x/y/`, "hello"},
 	} {
 		t.Run(c.program, func(t *testing.T) {
-			need(t, c.program)
-			o.t = t
+			o := o.in(t)
+			o.need(c.program)
 			if got := o.sh(c.line); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}
 	t.Run("go", func(t *testing.T) {
-		need(t, "go")
+		o := o.in(t)
+		o.need("go")
 		if testing.Short() {
 			t.Skip("builds the standard library: not with -short")
 		}
-		o.t, o.patience = t, 4*time.Minute // all that it uses of the standard library is built
-		if got := o.sh("export GOFLAGS=-mod=mod CGO_ENABLED=0; go build -o m . && ./m && go test -vet=off . >/dev/null"); got != "hello" {
+		o.patience = 4 * time.Minute // all that it uses of the standard library is built
+		if got := o.sh("cd go; export GOFLAGS=-mod=mod CGO_ENABLED=0; go build -o m . && ./m && go test -vet=off . >/dev/null"); got != "hello" {
 			t.Errorf("got %q", got)
 		}
 	})

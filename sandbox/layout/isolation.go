@@ -1,13 +1,12 @@
 //go:build linux
 
-package namespace
+package layout
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -18,12 +17,10 @@ import (
 	"github.com/caisson-run/caisson/process"
 )
 
-// isolation makes the report of what the set-up did and tried.
-func isolation(r plan.Report, g *process.Group, u user) caisson.Isolation {
-	tests := map[caisson.Control][]string{}
-	for _, t := range r.Tests {
-		tests[caisson.Control(t.Control)] = append(tests[caisson.Control(t.Control)], t.Tried)
-	}
+// Isolation makes the report of what the set-up did and tried, for an engine
+// with namespaces.
+func Isolation(engine string, r plan.Report, g *process.Group, u User) caisson.Isolation {
+	tests := said(r)
 	landlock := ", Landlock (version " + fmt.Sprint(r.Landlock) + ")"
 	if r.Landlock == 0 {
 		landlock = ""
@@ -36,21 +33,22 @@ func isolation(r plan.Report, g *process.Group, u user) caisson.Isolation {
 		caisson.ControlPrivileges: "user namespace, no capabilities, no new privileges",
 		caisson.ControlSyscalls:   "seccomp filter",
 	}
-	report := caisson.Isolation{Engine: Name}
+	report := caisson.Isolation{Engine: engine}
 	for _, control := range caisson.Controls() {
 		row := caisson.Enforcement{Control: control, By: by[control], Enforced: true}
-		if len(tests[control]) > 0 {
-			row.Test = "tried and refused: " + strings.Join(tests[control], "; ")
-		}
+		row.Test = tests[control]
 		switch {
 		case control == caisson.ControlMemory || control == caisson.ControlPids || control == caisson.ControlCPU:
 			row = limitRow(control, g, u)
-		case control == caisson.ControlPrivileges && u.weaker != "":
-			row.Enforced, row.Why = false, u.weaker
+			if tests[control] != "" {
+				row.Test = tests[control]
+			}
+		case control == caisson.ControlPrivileges && u.Weaker != "":
+			row.Enforced, row.Why = false, u.Weaker
 			row.Fix = "Put workspace, sandboxes and home on a file system that supports idmapped mounts (ext4, xfs, btrfs), or run caisson as an unprivileged user."
 		case control == caisson.ControlFiles && r.Landlock == 0:
 			row.Why = "this kernel has no Landlock; the mount namespace stands alone"
-		case control == caisson.ControlFiles && keepsGroups():
+		case control == caisson.ControlFiles && KeepsGroups():
 			row.Why = "what the caller's other groups may read of what is shown, programs inside may read too"
 		}
 		report.Controls = append(report.Controls, row)
@@ -58,24 +56,38 @@ func isolation(r plan.Report, g *process.Group, u user) caisson.Isolation {
 	return report
 }
 
-// keepsGroups tells whether the caller has groups that cannot be dropped: an
-// ordinary user may not drop any.
-func keepsGroups() bool {
-	if mayDropGroups() && os.Geteuid() == 0 {
-		return false
+// said says what was tried, and what only read back, of each control.
+func said(r plan.Report) map[caisson.Control]string {
+	tried, read := map[caisson.Control][]string{}, map[caisson.Control][]string{}
+	for _, t := range r.Tests {
+		to := tried
+		if t.Read {
+			to = read
+		}
+		to[caisson.Control(t.Control)] = append(to[caisson.Control(t.Control)], t.Tried)
 	}
-	groups, err := os.Getgroups()
-	return err != nil || slices.ContainsFunc(groups, func(g int) bool { return g != os.Getegid() })
+	out := map[caisson.Control]string{}
+	for _, control := range caisson.Controls() {
+		var parts []string
+		if len(tried[control]) > 0 {
+			parts = append(parts, "tried and refused: "+strings.Join(tried[control], "; "))
+		}
+		if len(read[control]) > 0 {
+			parts = append(parts, "read back: "+strings.Join(read[control], "; "))
+		}
+		out[control] = strings.Join(parts, "; ")
+	}
+	return out
 }
 
-func limitRow(control caisson.Control, g *process.Group, u user) caisson.Enforcement {
+func limitRow(control caisson.Control, g *process.Group, u User) caisson.Enforcement {
 	row := g.Row(control)
 	if row.Enforced {
 		return row
 	}
 	switch control {
 	case caisson.ControlPids:
-		if u.outside != 0 {
+		if u.Outside != 0 {
 			// The kernel counts a user's processes in each user namespace apart
 			// (since 5.14), so this counts the box's alone.
 			row.Enforced, row.By, row.Why, row.Fix = true, "RLIMIT_NPROC of the box's own user namespace", "threads of the guest count too", ""
@@ -87,8 +99,8 @@ func limitRow(control caisson.Control, g *process.Group, u user) caisson.Enforce
 	return row
 }
 
-// refusedStart explains why the namespaces could not be made.
-func refusedStart(err error) *caisson.Error {
+// RefusedStart explains why the namespaces could not be made.
+func RefusedStart(err error) *caisson.Error {
 	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the namespaces of the sandbox cannot be made: %w", err)
 	read := func(name string) string {
 		raw, _ := os.ReadFile("/proc/sys/" + name) // not there: the restriction is not there
@@ -111,13 +123,15 @@ func refusedStart(err error) *caisson.Error {
 	return e
 }
 
-// refusedSetUp explains why the box could not be built or proved.
-func refusedSetUp(r plan.Report) *caisson.Error {
+// RefusedSetUp explains why the box could not be built or proved.
+func RefusedSetUp(r plan.Report) *caisson.Error {
 	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox could not be set up (%s): %s", r.Failed, r.Error)
 	errno := syscall.Errno(r.Errno)
 	switch {
 	case r.Failed == "self-test":
 		return e.WithHint("It was ended before anything ran in it. Use another engine on this host, and report it.")
+	case strings.Contains(r.Error, "layer over"):
+		return e.WithHint("This kernel makes no overlays for its users (it needs 5.11): leave `caches` out of your config.")
 	case strings.Contains(r.Error, "mount /proc"):
 		return e.WithHint("Inside a container the kernel allows a /proc of one's own only if the container's is not masked: start it with `--security-opt systempaths=unconfined`, or use another engine.")
 	case r.Failed == "seccomp" && errno == unix.EINVAL:

@@ -1,18 +1,20 @@
 //go:build linux
 
-package namespace
+package layout
 
 import (
 	"context"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox"
 )
 
-// Sweep implements caisson.Engine. A process is ended only where its identity
-// is proved, or where it is in a cgroup that bears the sandbox's id.
-func (e *Engine) Sweep(ctx context.Context, record caisson.SandboxRecord) error {
+// Sweep ends what an ended process of ours left of a box whose first process's
+// end is the end of all. A process is ended only where its identity is proved, or
+// where it is in a cgroup that bears the sandbox's id.
+func Sweep(ctx context.Context, groups *process.Cgroups, record caisson.SandboxRecord) error {
 	spec, err := sandbox.Check(caisson.SandboxSpec{ID: record.ID})
 	if err != nil {
 		return err
@@ -22,16 +24,16 @@ func (e *Engine) Sweep(ctx context.Context, record caisson.SandboxRecord) error 
 			return err
 		}
 	}
-	groups, err := e.cgroups()
-	if err != nil {
-		return caisson.Errorf(caisson.CodeInternal, "%w", err)
-	}
 	return groups.End(ctx, spec.ID, record.Leftovers)
 }
 
+// EndBound is how long a killed guest may take to be gone. The kernel ends its
+// whole namespace first; a process in uninterruptible sleep can hold it.
+const EndBound = 10 * time.Second
+
 // endGuest ends a guest whose own end is the end of all in its box.
 func endGuest(ctx context.Context, guest caisson.ProcessIdentity) error {
-	ctx, cancel := context.WithTimeout(ctx, endBound)
+	ctx, cancel := context.WithTimeout(ctx, EndBound)
 	defer cancel()
 	guest.Cgroup = "" // a path in a record is not trusted: cgroups are found by the sandbox's name
 	err := process.EndTree(ctx, guest)

@@ -1,0 +1,161 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/caisson-run/caisson"
+)
+
+// Residue is everything of ours that exists on this host: what is in use, and
+// what an ended process left.
+type Residue struct {
+	// Zero: all of it was looked at, and nothing is without a holder.
+	Zero bool `json:"zero"`
+	// Places are all that was looked at, also where nothing was.
+	Places []Place `json:"places"`
+	// Remnants are what was found, residue first.
+	Remnants []Remnant `json:"remnants"`
+}
+
+// Place is where things of ours can be.
+type Place struct {
+	Place   string   `json:"place"`
+	Kinds   []string `json:"kinds"` // that are looked for there
+	Held    int      `json:"held"`
+	Residue int      `json:"residue"`
+	// Unseen says why it could not be looked at, if so.
+	Unseen string `json:"unseen,omitempty"`
+	// Absent: there is no such engine here now, and so nothing runs there.
+	Absent bool `json:"absent,omitempty"`
+}
+
+// Remnant is one thing that was found.
+type Remnant struct {
+	caisson.Remnant
+	Place string `json:"place"`
+}
+
+// remain is a remnant and how it is removed where nobody holds it.
+type remain struct {
+	caisson.Remnant
+	remove func(context.Context) error
+}
+
+// source is a place that both the list of residue and the removal of it look at:
+// what the one finds, the other removes.
+type source struct {
+	place string
+	kinds []string
+	list  func(context.Context) ([]caisson.Remnant, error)
+	tidy  func(context.Context) error
+}
+
+// ownSource is one whose remains this package lists and removes.
+func ownSource(place string, kinds []string, list func(context.Context) ([]remain, error)) source {
+	return source{
+		place: place, kinds: kinds,
+		list: func(ctx context.Context) ([]caisson.Remnant, error) {
+			remains, err := list(ctx)
+			var found []caisson.Remnant
+			for _, r := range remains {
+				found = append(found, r.Remnant)
+			}
+			return found, err
+		},
+		tidy: func(ctx context.Context) error { return removeDead(ctx, list) },
+	}
+}
+
+// tidier is an engine that removes those of its Remnants that nobody holds.
+type tidier interface {
+	Tidy(ctx context.Context) error
+}
+
+// sources are in the order in which they are tidied: a box on record is ended
+// by its record, then what no record names, then what was kept for it.
+func (h *Host) sources() []source {
+	all := []source{ownSource("ledger", []string{"record"}, h.recordRemains)}
+	for _, e := range h.engines {
+		s := source{place: "engine " + e.Name(), kinds: []string{"process", "cgroup", "netns", "container"}, list: e.Remnants}
+		if t, can := e.(tidier); can {
+			s.tidy = t.Tidy
+		}
+		all = append(all, s)
+	}
+	return append(all,
+		source{place: "workspaces", kinds: []string{"lock", "file"}, list: h.workspaces.Remnants, tidy: h.workspaces.Tidy},
+		ownSource("instances", []string{"lock"}, h.instanceRemains),
+		ownSource("mounts", []string{"mount"}, h.mountRemains),
+		ownSource("directories of state and runtime", []string{"file", "directory", "socket"}, h.fileRemains),
+		ownSource("temporary directory", []string{"directory"}, h.scratchRemains),
+	)
+}
+
+const (
+	// settleBound is how long what has just lost its holder may take to go: a
+	// guest ends a little after its host.
+	settleBound = 3 * time.Second
+	settlePause = 20 * time.Millisecond
+)
+
+// Residue lists what there is. What is residue is looked at again for a moment,
+// and removed as at the start of every command: only what stays is reported.
+func (h *Host) Residue(ctx context.Context) Residue {
+	end := time.Now().Add(settleBound)
+	for {
+		found := h.residue(ctx)
+		if found.Zero || time.Now().After(end) || ctx.Err() != nil {
+			return found
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(settlePause):
+		}
+		_ = h.tidy(ctx) // what it could not remove is listed next
+	}
+}
+
+func (h *Host) residue(ctx context.Context) Residue {
+	found := Residue{Zero: true, Places: []Place{}, Remnants: []Remnant{}}
+	for _, s := range h.sources() {
+		place := Place{Place: s.place, Kinds: s.kinds}
+		list, err := within(ctx, s.list)
+		if err != nil {
+			place.Unseen = caisson.AsError(err).Error()
+			place.Absent = caisson.CodeOf(err) == caisson.CodeEngineUnavailable
+			found.Zero = found.Zero && place.Absent
+		}
+		for _, r := range list {
+			if r.Live {
+				place.Held++
+			} else {
+				place.Residue++
+				found.Zero = false
+			}
+			found.Remnants = append(found.Remnants, Remnant{r, s.place})
+		}
+		found.Places = append(found.Places, place)
+	}
+	slices.SortStableFunc(found.Remnants, func(a, b Remnant) int {
+		return cmp.Compare(rank(a), rank(b))
+	})
+	return found
+}
+
+func rank(r Remnant) int {
+	if r.Live {
+		return 1
+	}
+	return 0
+}
+
+// within bounds a look at one place: an engine that does not answer must not
+// keep the others from being looked at.
+func within(ctx context.Context, list func(context.Context) ([]caisson.Remnant, error)) ([]caisson.Remnant, error) {
+	ctx, cancel := context.WithTimeout(ctx, placeBound)
+	defer cancel()
+	return list(ctx)
+}

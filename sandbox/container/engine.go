@@ -1,0 +1,181 @@
+package container
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/api/types/system"
+	"github.com/moby/moby/client"
+
+	"github.com/caisson-run/caisson"
+)
+
+// Options of an engine.
+type Options struct {
+	Name string // one of Names
+	// Endpoint is a unix:// or npipe:// address. Empty: it is looked for.
+	Endpoint string
+	// Guest returns the guest program, which is for Linux.
+	Guest func() ([]byte, error)
+	// Instance is this process, for records.
+	Instance caisson.InstanceID
+	// StateDir is a directory of this user's, the same in each process: what a
+	// killed one left is found by it.
+	StateDir string
+	// Env returns the caller's environment variables. Nil is os.Getenv.
+	Env func(string) string
+	// Image is the user's. Empty: one is built from Base.
+	Image string
+	// Base is what our image is built from. Empty is DefaultBase.
+	Base string
+	// Refresh is the age at which our image is built again, and the user's
+	// pulled again, beside the work. 0: never.
+	Refresh time.Duration
+}
+
+// Engine implements caisson.Engine for one container engine of this machine.
+// Close it when its sandboxes have ended.
+type Engine struct {
+	opts Options
+
+	mu     sync.Mutex
+	client *client.Client
+	at     string // where client leads
+	probed *probe
+
+	background sync.WaitGroup // refreshes of images
+	closing    chan struct{}
+	closed     bool
+	refreshing bool
+	platform   platform
+}
+
+type probe struct {
+	isolation caisson.Isolation
+	err       error
+}
+
+// New returns an engine; it touches nothing.
+func New(opts Options) *Engine {
+	if opts.Env == nil {
+		opts.Env = os.Getenv
+	}
+	return &Engine{opts: opts, closing: make(chan struct{})}
+}
+
+// Name implements caisson.Engine.
+func (e *Engine) Name() string { return e.opts.Name }
+
+// Probe implements caisson.Engine: it opens a box without a workspace and
+// closes it. What works holds for the life of the process; what does not is
+// tried again, as engines are started and stopped.
+func (e *Engine) Probe(ctx context.Context) (caisson.Isolation, error) {
+	e.mu.Lock()
+	known := e.probed
+	e.mu.Unlock()
+	if known != nil {
+		return known.isolation, known.err
+	}
+	box, err := e.Open(ctx, caisson.SandboxSpec{ID: caisson.NewSandboxID(), Require: []caisson.Control{}})
+	if err != nil {
+		return caisson.Isolation{}, err
+	}
+	found := &probe{isolation: box.Isolation()}
+	if err := box.Close(); err != nil {
+		return caisson.Isolation{}, err
+	}
+	e.mu.Lock()
+	e.probed = found
+	e.mu.Unlock()
+	return found.isolation, nil
+}
+
+// Close ends what goes on in the background and releases the connection.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if !e.closed {
+		e.closed = true
+		close(e.closing)
+	}
+	cli := e.client
+	e.client = nil
+	e.mu.Unlock()
+	e.background.Wait()
+	err := e.platform.close()
+	if cli == nil {
+		return err
+	}
+	if closeErr := cli.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// endpoint is where the engine is looked for, for people.
+func (e *Engine) endpoint() string {
+	if e.opts.Endpoint != "" {
+		return e.opts.Endpoint
+	}
+	at, err := here(runtime.GOOS, e.opts.Env).find(e.opts.Name)
+	if err != nil {
+		return "no place: " + err.Error()
+	}
+	return at
+}
+
+// dial returns the client of the engine's endpoint. It speaks to nobody yet.
+func (e *Engine) dial() (*client.Client, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client != nil {
+		return e.client, nil
+	}
+	at := e.opts.Endpoint
+	if at == "" {
+		var err error
+		if at, err = here(runtime.GOOS, e.opts.Env).find(e.opts.Name); err != nil {
+			return nil, err
+		}
+	}
+	cli, err := dialAt(at)
+	if err != nil {
+		return nil, caisson.Errorf(caisson.CodeEngineUnavailable, "engine %s: %w", e.opts.Name, err)
+	}
+	e.client, e.at = cli, at
+	return cli, nil
+}
+
+func dialAt(endpoint string) (*client.Client, error) {
+	return client.New(client.WithHost(endpoint), client.WithUserAgent("caisson"))
+}
+
+// instance tells this installation of the engine from any other.
+func (e *Engine) instance(info system.Info) string { return e.at + "#" + info.ID }
+
+// info asks the engine who it is.
+func (e *Engine) info(ctx context.Context, cli *client.Client) (system.Info, error) {
+	ctx, cancel := bound(ctx, lookBound)
+	defer cancel()
+	got, err := cli.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return system.Info{}, e.fault(ctx, "ask the engine who it is", err)
+	}
+	if got.Info.OSType != "linux" {
+		return system.Info{}, caisson.Errorf(caisson.CodeUnsupported, "engine %s runs containers of %q, not of Linux", e.opts.Name, got.Info.OSType).
+			WithHint("Switch it to Linux containers.")
+	}
+	return got.Info, nil
+}
+
+// secured tells whether the engine says that it works in a way.
+func secured(info system.Info, option string) bool {
+	return slices.Contains(info.SecurityOptions, "name="+option)
+}
+
+// dir is where the engine's own directories on the host are.
+func (e *Engine) dir() string { return filepath.Join(e.opts.StateDir, "containers") }

@@ -1,0 +1,106 @@
+//go:build linux
+
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/layout"
+)
+
+// remain is a remnant and how it is removed where nobody holds it.
+type remain struct {
+	caisson.Remnant
+	remove func(context.Context) error
+}
+
+// Remnants implements caisson.Engine: guests and cgroups. Mounts and network
+// namespaces of a box are its processes' own, and end with the last of them.
+func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
+	remains, err := e.remains(ctx)
+	var found []caisson.Remnant
+	for _, r := range remains {
+		found = append(found, r.Remnant)
+	}
+	return found, err
+}
+
+// Tidy ends and removes those of Remnants that nobody holds, on record or not.
+func (e *Engine) Tidy(ctx context.Context) error {
+	remains, err := e.remains(ctx)
+	errs := []error{err}
+	for _, r := range remains {
+		if !r.Live {
+			errs = append(errs, r.remove(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// remains lists processes first: a cgroup can be removed when they have ended.
+func (e *Engine) remains(ctx context.Context) ([]remain, error) {
+	guests, err := process.AllKept(ctx, layout.ProgramName(Name))
+	if err != nil {
+		return nil, fmt.Errorf("look for guests: %w", err)
+	}
+	var found []remain
+	for _, g := range guests {
+		r := remain{Remnant: caisson.Remnant{Kind: "process", Name: "pid " + strconv.Itoa(g.PID), Sandbox: groupOf(g.PID), Live: true}}
+		switch g.Keeper {
+		case caisson.Alive:
+			r.Why = "who started it lives"
+		case caisson.Dead:
+			r.Live, r.Why = false, "who started it has ended"
+		case caisson.LivenessUnknown:
+			r.Why = "whether who started it lives cannot be told"
+		}
+		r.remove = func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, layout.EndBound)
+			defer cancel()
+			return g.End(ctx, layout.ProgramName(Name))
+		}
+		found = append(found, r)
+	}
+	groups, err := e.groupRemains(ctx)
+	return append(found, groups...), err
+}
+
+// groupOf returns the sandbox in whose cgroup a process is.
+func groupOf(pid int) caisson.SandboxID {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(raw)) {
+		if id := process.GroupSandbox(filepath.Base(strings.TrimSpace(line))); id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// groupRemains lists this user's cgroups of boxes, in every hierarchy that is
+// mounted here.
+func (e *Engine) groupRemains(ctx context.Context) ([]remain, error) {
+	groups, err := e.cgroups()
+	if err != nil {
+		return nil, fmt.Errorf("look for cgroups: %w", err)
+	}
+	made, err := groups.Made(ctx)
+	var found []remain
+	for _, g := range made {
+		found = append(found, remain{
+			Remnant: caisson.Remnant{Kind: "cgroup", Name: g.Path, Sandbox: g.Sandbox, Live: g.Live, Why: g.Why},
+			remove:  func(ctx context.Context) error { return groups.Remove(ctx, g) },
+		})
+	}
+	return found, err
+}

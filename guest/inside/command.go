@@ -221,15 +221,17 @@ const (
 	// killWait is between two looks at a tree that is being killed and does not
 	// grow. It needs the processors more than a look does.
 	killWait = 50 * time.Millisecond
-	// holderBound is how long a holder with nothing below it may take to end.
-	holderBound = 100 * time.Millisecond
+	// holderBound is how long a holder that was told to go on, and has nothing
+	// below it but what has ended, may take to end. Killed, it cannot tell how
+	// its command ended.
+	holderBound = time.Second
 )
 
 // kill ends the tree whatever it does, and returns when it has ended.
 func (c *command) kill() {
 	c.ending.Do(func() {
 		killed := map[int]uint64{} // by pid, when it began
-		begun, wait := time.Now(), time.Millisecond
+		last, wait := time.Now(), time.Millisecond
 		for pass := 0; ; pass++ {
 			if pass > 2 && wait == time.Millisecond {
 				c.each(unix.SIGSTOP) // it makes processes faster than they are found
@@ -241,8 +243,10 @@ func (c *command) kill() {
 			if wait = min(2*wait, killWait); fresh > 0 {
 				wait = time.Millisecond
 			}
-			if there == 0 && time.Since(begun) > holderBound {
-				c.endHolder()
+			if there > 0 {
+				last = time.Now()
+			} else {
+				c.wakeHolder(time.Since(last) > holderBound)
 			}
 			select {
 			case <-c.gone:
@@ -273,10 +277,15 @@ func (c *command) killBelow(killed map[int]uint64) (fresh, there int) {
 	return fresh, len(below)
 }
 
-// endHolder ends a holder that does not (it was stopped from inside); what is
-// below it falls to the guest.
-func (c *command) endHolder() {
-	if p, there := proctree.Of(c.holder); there {
+// wakeHolder lets a holder go on that was stopped from inside. One that does
+// not end then is ended; what is below it falls to the guest.
+func (c *command) wakeHolder(end bool) {
+	p, there := proctree.Of(c.holder)
+	if !there {
+		return
+	}
+	p.Signal(unix.SIGCONT)
+	if end {
 		p.Signal(unix.SIGKILL)
 	}
 }

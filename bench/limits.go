@@ -130,7 +130,7 @@ func killTree(ctx context.Context, b *bench, n int) (result, error) {
 
 func killOne(ctx context.Context, box caisson.Sandbox) (time.Duration, error) {
 	ready, says := io.Pipe()
-	defer ready.Close()
+	defer ready.Close() //nolint:errcheck // always nil
 	line := fmt.Sprintf(`trap "" TERM; i=0; while [ $i -lt %d ]; do setsid sh -c "echo ready; exec sleep 1000" & i=$((i+1)); done; while :; do wait; done`, treeSize-1)
 	p, err := box.Hold(ctx, caisson.Command{Argv: []string{"/bin/sh", "-c", line}, Stdout: says, Grace: treeGrace})
 	if err == nil {

@@ -94,7 +94,6 @@ func execColdBig(ctx context.Context, b *bench, n int) (result, error) {
 	}
 	rss, err := memory("VmRSS")
 	runtime.KeepAlive(ballast)
-	ballast = nil
 	debug.FreeOSMemory() // those that come after want a small process
 	r := c.times("bwrap")
 	rss = rounded(rss)

@@ -98,7 +98,7 @@ func (b *box) begin(w *wrapper, program *os.File, l *layout.Layout, u layout.Use
 	if err != nil {
 		return caisson.Errorf(caisson.CodeInternal, "start bwrap: %w", err)
 	}
-	if len(files)+len(a.files)+len(l.Trees) > layout.ProgramFD-3 {
+	if len(files)+len(a.files)+len(l.Trees) > process.FirstFreeFD-3 {
 		return caisson.Errorf(caisson.CodePathInvalid, "too many paths are lent to the sandbox")
 	}
 	// Not ours to close here: a and l do.

@@ -35,6 +35,17 @@ func landlockVersion() int {
 	return int(version)
 }
 
+// fileRights are those that a version knows.
+func fileRights(version int) uint64 {
+	switch {
+	case version >= 5:
+		return rights5
+	case version >= 3:
+		return rights3
+	}
+	return rights2
+}
+
 // restrictFiles applies Landlock where the kernel has it: a second boundary,
 // of another mechanism, for what the mounts already allow and forbid. Its
 // network rules are left out: they would forbid servers on lo.
@@ -46,13 +57,7 @@ func restrictFiles(p *plan.Plan, report *plan.Report) error {
 	if version == 0 {
 		return nil // the report says so
 	}
-	handled := uint64(rights2)
-	switch {
-	case version >= 5:
-		handled = rights5
-	case version >= 3:
-		handled = rights3
-	}
+	handled := fileRights(version)
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
 	// Older kernels know a shorter structure, and this field is its first.
 	made, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
@@ -93,6 +98,20 @@ func grant(ruleset int, path string, rights, handled uint64) error {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	defer unix.Close(fd)
+	return grantOpen(ruleset, fd, path, rights, handled)
+}
+
+// grantLent grants a path in which no component may be a link.
+func grantLent(ruleset int, path string, rights, handled uint64) error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	return grantOpen(ruleset, fd, path, rights, handled)
+}
+
+func grantOpen(ruleset, fd int, path string, rights, handled uint64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("look at %s: %w", path, err)

@@ -57,12 +57,6 @@ func (p *Program) Open() (*os.File, error) {
 		return nil, caisson.Errorf(caisson.CodeGuestMissing, "read guest program: %w", err)
 	}
 	file, err := seal(p.name, raw)
-	if err == nil {
-		// Else what runs it would be taken for what a process of ours has left.
-		if err = process.Keep(file); err != nil {
-			file.Close()
-		}
-	}
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeInternal, "keep guest program: %w", err)
 	}
@@ -110,9 +104,14 @@ func seal(name string, program []byte) (*os.File, error) {
 	return file, nil
 }
 
-// Start runs the guest program with an empty environment, /dev/null as its
-// first three descriptors, and files after them.
+// Start runs the guest program so that it builds a box; see StartAs.
 func Start(program *os.File, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
+	return StartAs(program, plan.Argument, files, attr)
+}
+
+// StartAs runs the guest program with an argument and an empty environment,
+// /dev/null as its first three descriptors, and files after them.
+func StartAs(program *os.File, argument string, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -122,7 +121,7 @@ func Start(program *os.File, files []*os.File, attr *syscall.SysProcAttr) (*os.P
 	if len(all) > ProgramFD {
 		return nil, caisson.Errorf(caisson.CodePathInvalid, "at most %d paths can be lent to a sandbox", ProgramFD-plan.MountFD)
 	}
-	return os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{"caisson-guest", plan.Argument}, &os.ProcAttr{
+	return os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{"caisson-guest", argument}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: all, Sys: attr,
 	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/caisson-run/caisson/guest/box"
 	"github.com/caisson-run/caisson/guest/inside"
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/guest/wire"
 )
@@ -38,11 +39,11 @@ func serve() error {
 	}
 	switch mode {
 	case plan.GivenArgument:
-		stream, err := box.Given()
+		stream, out, err := box.Given()
 		if err != nil {
 			return err
 		}
-		return inside.Serve(inside.Options{Stream: stream})
+		return inside.Serve(inside.Options{Stream: stream, Outlet: out})
 	case plan.StageArgument:
 		return box.Stage()
 	case plan.BareArgument:
@@ -50,12 +51,14 @@ func serve() error {
 	}
 	unix.CloseOnExec(wire.StreamFD)
 	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
+	var out *outlet.Outlet
 	if mode == plan.Argument || mode == plan.WrappedArgument {
-		if err := box.SetUp(mode); err != nil {
+		var err error
+		if out, err = box.SetUp(mode); err != nil {
 			return err
 		}
 	}
-	o := inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")}
+	o := inside.Options{Stream: os.NewFile(wire.StreamFD, "stream"), Outlet: out}
 	if mode == plan.ProvenArgument {
 		var err error
 		if o.Rules, err = box.ProveBare(); err != nil {

@@ -165,19 +165,16 @@ func restrictBare(p *plan.Plan, report *plan.Report) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("forbid new privileges: %w", err)
 	}
-	handled := fileRights(version)
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
+	attr, _ := ruleset(version)
+	handled := attr.Handled_access_fs
 	if version >= versionNetwork {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 	}
-	if version >= versionScope {
-		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
-	}
-	ruleset, err := makeRules(version, attr)
+	rules, err := makeRules(version, attr)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(ruleset)
+	defer unix.Close(rules)
 	const device = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	for _, rule := range []struct {
 		paths  []string
@@ -189,25 +186,25 @@ func restrictBare(p *plan.Plan, report *plan.Report) error {
 		{p.Etc, look},
 	} {
 		for _, path := range rule.paths {
-			if err := grant(ruleset, path, rule.rights, handled); err != nil {
+			if err := grant(rules, path, rule.rights, handled); err != nil {
 				return err
 			}
 		}
 	}
 	for _, path := range writable(p) {
-		if err := grantLent(ruleset, path, handled, handled); err != nil {
+		if err := grantLent(rules, path, handled, handled); err != nil {
 			return err
 		}
 	}
 	for _, m := range p.Mounts {
-		if m.Write {
+		if m.Writable() {
 			continue
 		}
-		if err := grantLent(ruleset, m.Target, look, handled); err != nil {
+		if err := grantLent(rules, m.Target, look, handled); err != nil {
 			return err
 		}
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
 		return fmt.Errorf("apply rules: %w", errno)
 	}
 	report.Landlock = version
@@ -226,8 +223,8 @@ func dropOwnCapabilities(*plan.Plan, *plan.Report) error {
 
 // filterBare applies the filter of a box that shares the host's network: no
 // sockets but pairs.
-func filterBare(*plan.Plan, *plan.Report) error {
-	filter := bareProgram()
+func filterBare(p *plan.Plan, _ *plan.Report) error {
+	filter := bareProgram(p)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(filter)
@@ -240,7 +237,7 @@ func filterBare(*plan.Plan, *plan.Report) error {
 // bareProgram goes before the program of any box. Landlock knows no UDP, and of
 // unix sockets only the abstract ones, so that no socket can be made. Pairs can,
 // but not of datagrams: those could be sent to any address.
-func bareProgram() []unix.SockFilter {
+func bareProgram(p *plan.Plan) []unix.SockFilter {
 	const kind = 0xf // the others are flags
 	f := rule(
 		one(load(dataArch), jump(unix.BPF_JEQ, nativeArch, 1, 0), enosys, load(dataNumber)),
@@ -250,5 +247,5 @@ func bareProgram() []unix.SockFilter {
 			low(1), unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: kind},
 			jump(unix.BPF_JEQ, unix.SOCK_STREAM, 1, 0), jump(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 0, 1), allow, eprotonosupport),
 	)
-	return append(f, program()...)
+	return append(f, program(p.Ptrace)...)
 }

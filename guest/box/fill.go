@@ -18,6 +18,12 @@ import (
 // is quicker then.
 const copyLimit = 16 << 10
 
+// tops are the directories at the top of every box beside the host's; the first
+// of them are empty.
+var tops = [...]string{"run", "sys", "var", "root", "opt", "mnt", "proc", "dev", "etc", "tmp"}
+
+const emptyTops = 6
+
 // makeSystem shows the directories with programs and libraries.
 func (r *root) makeSystem() error {
 	for _, path := range r.plan.System {
@@ -38,12 +44,30 @@ func (r *root) makeSystem() error {
 			return err
 		}
 	}
-	for _, name := range []string{"run", "sys", "var", "root", "opt", "mnt"} {
+	for _, name := range tops[:emptyTops] {
 		if err := os.Mkdir(name, 0o755); err != nil {
 			return err
 		}
 	}
+	if err := r.makeMask(); err != nil {
+		return err
+	}
 	return put(inside(r.plan.Proof), []byte("x"))
+}
+
+// makeMask makes what nobody may read, on a root that nobody may write.
+func (r *root) makeMask() error {
+	if r.plan.Mask == (plan.Mask{}) {
+		return nil
+	}
+	file, dir := inside(r.plan.Mask.File), inside(r.plan.Mask.Dir)
+	if err := put(file, nil); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0); err != nil {
+		return err
+	}
+	return os.Chmod(file, 0)
 }
 
 func copyLink(path string) error {

@@ -26,7 +26,7 @@ func wrappedSteps() []step {
 // before any of these numbers is used again: nothing inside may hold a file of
 // the host's.
 func closeWrapper() error {
-	for fd := plan.ArgumentsFD; fd < plan.FilesFD; fd++ {
+	for fd := plan.OutletFD; fd < plan.FilesFD; fd++ {
 		_ = unix.Close(fd) // the wrapper has closed some of them
 	}
 	if err := unix.Dup3(0, 2, 0); err != nil {

@@ -16,6 +16,14 @@ func (p *Plan) EtcFiles() map[string]string {
 		"hosts":         "127.0.0.1 localhost " + host + "\n::1 localhost " + host + "\n",
 		"hostname":      host + "\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-		"resolv.conf":   "",
+		"resolv.conf":   p.resolvers(),
 	}
+}
+
+// resolvers is the text of resolv.conf.
+func (p *Plan) resolvers() string {
+	if p.Outlet == nil {
+		return ""
+	}
+	return "nameserver 127.0.0.1\n"
 }

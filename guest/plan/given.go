@@ -25,6 +25,8 @@ type Seen struct {
 	CPUs   int64 `json:"cpus"`
 	// Missing are paths of the plan's Needs that are not there.
 	Missing []string `json:"missing,omitempty"`
+	// Inodes are those of the plan's mounts, in their order.
+	Inodes []uint64 `json:"inodes,omitempty"`
 	// Foreign are writable mounts that do not belong to the box's user.
 	Foreign []string `json:"foreign,omitempty"`
 }

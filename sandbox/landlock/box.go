@@ -46,6 +46,9 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err != nil {
 		return nil, err
 	}
+	if err := layout.Unsupported(Name, spec); err != nil {
+		return nil, err
+	}
 	if what := layout.Unshowable(spec); what != "" {
 		return nil, caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot show %s", Name, what).
 			WithHint("It has no file tree of its own: lend it at its own path, or use another engine.")

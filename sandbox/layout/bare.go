@@ -27,7 +27,7 @@ func Bare(spec caisson.SandboxSpec, own string) plan.Plan {
 		ID: string(spec.ID), UID: os.Geteuid(), GID: os.Getegid(), User: userName,
 		Home: filepath.Join(own, "home"), Workspace: spec.Workspace, Tmp: spec.Limits.Tmp,
 		Private: []string{filepath.Join(own, "tmp")}, Files: spec.Limits.Files, Size: spec.Limits.Size,
-		System: system, Etc: append(etcPaths(), accounts...), Proof: filepath.Join(own, "proof"),
+		System: system, Etc: append(etcPaths(), accounts...), Proof: filepath.Join(own, "proof"), Ptrace: spec.Ptrace,
 	}
 	if u, err := user.LookupId(strconv.Itoa(p.UID)); err == nil {
 		p.User = u.Username
@@ -99,4 +99,22 @@ func Unshowable(spec caisson.SandboxSpec) string {
 		}
 	}
 	return ""
+}
+
+// Unsupported refuses what only an engine that keeps a hand on the box's mounts
+// and network after the set-up can do.
+func Unsupported(engine string, spec caisson.SandboxSpec) error {
+	refuse := func(what string) error {
+		return caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot %s", engine, what).
+			WithHint("Use the engine `namespace`, or leave it out of your config.")
+	}
+	switch {
+	case len(spec.Hide) > 0 && spec.Workspace != "":
+		return refuse("hide files of the workspace (`hide`)")
+	case spec.Egress != nil:
+		return refuse("give a way out (`network`)")
+	case slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }):
+		return refuse("lend a directory under a private layer (`caches`)")
+	}
+	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/plan"
 )
 
 const (
@@ -18,17 +20,17 @@ const (
 	// that refuse to run as root, or that take root for permission, must not
 	// meet it.
 	insideRoot = 1000
-	// outsideRoot is what they are on the host then: above all that
+	// OutsideRoot is what they are on the host then: above all that
 	// distributions and container engines hand out (systemd's containers end
 	// at 1,879,048,191), below 2³¹, which some programs take for negative.
-	outsideRoot = 2_000_000_001
+	OutsideRoot = 2_000_000_001
 )
 
 // User is who a box runs as: the ids inside, and what they are on the host.
 type User struct {
 	Inside, InsideGroup   int
 	Outside, OutsideGroup int
-	// Mapped: files are lent through idmapped mounts.
+	// Mapped: files are lent through idmapped mounts, as Outside's.
 	Mapped bool
 	// Weaker says why it runs as the kernel's root, if it does.
 	Weaker string
@@ -42,7 +44,7 @@ func CallingUser() User {
 	}
 	u := User{Inside: insideRoot, InsideGroup: insideRoot, Outside: 0, OutsideGroup: 0}
 	if kernelRoot() {
-		u.Outside, u.OutsideGroup, u.Mapped = outsideRoot, outsideRoot, true
+		u.Outside, u.OutsideGroup, u.Mapped = OutsideRoot, OutsideRoot, true
 	}
 	return u
 }
@@ -63,16 +65,24 @@ func (u User) asRoot(reason error) User {
 }
 
 // set-up needs these, and loses them before anything else runs.
-var setUpCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP}
+var setUpCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SETPCAP}
+
+// layerCapabilities are those with which the kernel works on a private layer, as
+// whoever made it. Programs inside never have them.
+var layerCapabilities = []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_FSETID}
 
 const allNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // Attributes are how a guest is started for u in namespaces of its own, with
 // the capabilities that set-up needs.
-func (u User) Attributes() *syscall.SysProcAttr {
+func (l *Layout) Attributes(u User) *syscall.SysProcAttr {
+	capabilities := setUpCapabilities
+	if slices.ContainsFunc(l.Plan.Mounts, func(m plan.Mount) bool { return m.Layer }) {
+		capabilities = slices.Concat(setUpCapabilities, layerCapabilities)
+	}
 	attr := &syscall.SysProcAttr{
-		Setsid: true, Cloneflags: allNamespaces, AmbientCaps: setUpCapabilities,
+		Setsid: true, Cloneflags: allNamespaces, AmbientCaps: capabilities,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: u.Inside, HostID: u.Outside, Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: u.InsideGroup, HostID: u.OutsideGroup, Size: 1}},
 	}
@@ -128,9 +138,9 @@ func KeepsGroups() bool {
 	return err != nil || slices.ContainsFunc(groups, func(g int) bool { return g != os.Getegid() })
 }
 
-// lend opens a copy of the mounts at path whose files, where they belong to
-// the path's owner, belong to the box's user.
-func (d *Lender) lend(path string, u User) (*os.File, error) {
+// Lend opens a copy of the mounts at path, in which no component may be a link,
+// whose files, where they belong to the path's owner, belong to the box's user.
+func (d *Lender) Lend(path string, u User) (*os.File, error) {
 	at, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)

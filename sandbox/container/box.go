@@ -1,0 +1,168 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/system"
+	"github.com/moby/moby/client"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest"
+)
+
+// endBound is how long the engine may take to be rid of a container that was
+// killed.
+const endBound = 15 * time.Second
+
+// box implements caisson.Sandbox.
+type box struct {
+	engine   *Engine
+	client   *client.Client
+	id       caisson.SandboxID
+	instance string // of the engine
+	info     system.Info
+
+	staging   *staging
+	user      user
+	plans     *plans
+	container string
+	stream    *stream // the guest client's once that is connected
+	guest     *guest.Client
+
+	shared    bool // the engine's kernel is ours
+	root      caisson.ProcessIdentity
+	oom       func() (int64, error)
+	isolation caisson.Isolation
+
+	mu     sync.Mutex
+	ending caisson.SandboxState // its state once it has ended
+	done   chan struct{}
+
+	closing sync.Once
+	closed  chan struct{}
+	failed  error
+}
+
+// ID implements caisson.Sandbox.
+func (b *box) ID() caisson.SandboxID { return b.id }
+
+// Isolation implements caisson.Sandbox.
+func (b *box) Isolation() caisson.Isolation { return b.isolation }
+
+// Record implements caisson.Sandbox.
+func (b *box) Record() caisson.SandboxRecord {
+	root, state := b.root, caisson.SandboxRunning
+	b.mu.Lock()
+	if b.ending != "" {
+		state = b.ending
+	}
+	b.mu.Unlock()
+	return caisson.SandboxRecord{
+		ID: b.id, Instance: b.engine.opts.Instance, Engine: b.engine.opts.Name, EngineInstance: b.instance, State: state, Guest: &root,
+		Leftovers: []string{b.staging.dir}, Isolation: b.isolation, At: time.Now().UTC(),
+	}
+}
+
+// Hold implements caisson.Sandbox.
+func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
+	return b.guest.Hold(ctx, cmd)
+}
+
+// Files implements caisson.Sandbox.
+func (b *box) Files() caisson.Files { return b.guest.Files() }
+
+// Done implements caisson.Sandbox.
+func (b *box) Done() <-chan struct{} { return b.done }
+
+// watch sees the guest's end, which is the end of all inside: its stream ends
+// with the container, and when the engine goes away. In the first case the
+// sandbox has stopped, in the second it is lost; either way it can be opened
+// anew as soon as the engine answers.
+func (b *box) watch() {
+	<-b.guest.Done()
+	ctx, cancel := bound(context.Background(), lookBound)
+	defer cancel()
+	state := caisson.SandboxStopped
+	if _, err := b.client.Ping(ctx, client.PingOptions{}); err != nil {
+		state = caisson.SandboxLost
+	}
+	b.mu.Lock()
+	b.ending = state
+	b.mu.Unlock()
+	close(b.done)
+}
+
+// Close implements caisson.Sandbox.
+func (b *box) Close() error {
+	b.closing.Do(func() {
+		defer close(b.closed)
+		_ = b.guest.Close() // always nil; it ends the guest by the end of its stream
+		ctx, cancel := bound(context.Background(), endBound)
+		defer cancel()
+		b.failed = b.remove(ctx)
+		<-b.done
+	})
+	<-b.closed
+	return b.failed
+}
+
+// abandon removes what was made for a box that did not open.
+func (b *box) abandon() error {
+	ctx, cancel := bound(context.Background(), endBound)
+	defer cancel()
+	if b.stream != nil {
+		_ = b.stream.Close() // it may be closed already
+	}
+	return b.remove(ctx)
+}
+
+// remove ends the container, sees that it is gone, and then removes what it had
+// on the host. While that is not so the directory stays, for a later look.
+func (b *box) remove(ctx context.Context) error {
+	if b.staging == nil {
+		return nil
+	}
+	var err error
+	if b.container != "" {
+		err = b.engine.removeContainer(ctx, b.client, b.container)
+	} else {
+		// The engine may have heard of it though we did not hear of that.
+		err = b.engine.removeContainer(ctx, b.client, namePrefix+string(b.id))
+	}
+	if b.shared && err != nil && caisson.CodeOf(err) == caisson.CodeEngineUnavailable && ended(ctx, b.root) == nil {
+		// All that ran has ended, by the end of its stream. What the engine still
+		// has on its books goes when it is back: the directory stays for that.
+		return errors.Join(b.staging.unmount(), b.staging.lock.Close())
+	}
+	if err == nil && b.shared {
+		err = ended(ctx, b.root)
+	}
+	if err != nil {
+		return errors.Join(err, b.staging.unmount(), b.staging.lock.Close())
+	}
+	return b.staging.remove()
+}
+
+// removeContainer ends a container and waits until it is gone.
+func (e *Engine) removeContainer(ctx context.Context, cli *client.Client, ref string) error {
+	for {
+		_, err := cli.ContainerRemove(ctx, ref, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		switch {
+		case err == nil || cerrdefs.IsNotFound(err):
+			return nil
+		case !cerrdefs.IsConflict(err): // a conflict says that it is being removed already
+			return e.fault(ctx, "remove the container", err)
+		}
+		timer := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return caisson.Errorf(caisson.CodeOrphanAlive, "container %s does not end though it was killed: %w", ref, err)
+		}
+	}
+}

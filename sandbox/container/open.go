@@ -1,0 +1,258 @@
+package container
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/image"
+	"github.com/moby/moby/client"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest"
+	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/sandbox"
+)
+
+// setUpBound is how long the guest may take to close the box and report.
+const setUpBound = 10 * time.Second
+
+// Open implements caisson.Engine.
+func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
+	spec, err := sandbox.Check(spec)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, caisson.Errorf(caisson.CodeCancelled, "cancelled before the sandbox was open: %w", context.Cause(ctx))
+	}
+	cli, err := e.dial()
+	if err != nil {
+		return nil, err
+	}
+	info, err := e.info(ctx, cli)
+	if err != nil {
+		return nil, err
+	}
+	img, err := e.image(ctx, cli)
+	if err != nil {
+		return nil, err
+	}
+	b := &box{
+		engine: e, client: cli, id: spec.ID, instance: e.instance(info), info: info,
+		done: make(chan struct{}), closed: make(chan struct{}),
+	}
+	u := userFor(os.Getuid(), os.Getgid(), e.opts.Name, info)
+	err = b.begin(ctx, spec, img, u)
+	if err == nil {
+		err = b.prove(ctx, spec, img)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.abandon())
+	}
+	go b.watch() // ends with the guest's stream
+	return b, nil
+}
+
+// begin makes the container and starts it, with its stream in our hands.
+func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.InspectResponse, u user) error {
+	e := b.engine
+	mounts := sandbox.Mounts(spec)
+	s, err := e.stage(spec.ID, note{Endpoint: e.at, Instance: b.instance, Holder: e.opts.Instance}, u, homeFor(mounts))
+	if err != nil {
+		return err
+	}
+	b.staging = s
+	if u.mapped {
+		if err := e.lend(s, lentPaths(spec), u); err != nil {
+			u = u.asRoot(err)
+			if err := errors.Join(s.unmount(), s.fill(note{e.at, b.instance, e.opts.Instance}, u, homeFor(mounts))); err != nil {
+				return caisson.Errorf(caisson.CodeWriteFailed, "make a directory for the box: %w", err)
+			}
+		}
+	}
+	b.user, b.plans = u, lay(spec, u, s)
+	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec); err != nil {
+		return err
+	}
+	if b.stream, err = b.attach(ctx); err != nil {
+		return err
+	}
+	callCtx, cancel := bound(ctx, callBound)
+	defer cancel()
+	if _, err := b.client.ContainerStart(callCtx, b.container, client.ContainerStartOptions{}); err != nil {
+		return e.fault(callCtx, "start the container", err)
+	}
+	if err := s.unmount(); err != nil {
+		return caisson.Errorf(caisson.CodeInternal, "release what was shown to the engine: %w", err)
+	}
+	return nil
+}
+
+// attach takes the standard streams of a container before it starts, so that
+// nothing of them is missed.
+func (b *box) attach(ctx context.Context) (*stream, error) {
+	ctx, cancel := bound(ctx, callBound)
+	defer cancel()
+	got, err := b.client.ContainerAttach(ctx, b.container, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return nil, b.engine.fault(ctx, "attach to the container", err)
+	}
+	return newStream(got.HijackedResponse), nil
+}
+
+// prove lets the guest close the box, judges its report and greets it.
+func (b *box) prove(ctx context.Context, spec caisson.SandboxSpec, img image.InspectResponse) error {
+	report, err := b.setUp(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.identify(ctx, report); err != nil {
+		return err
+	}
+	b.isolation = b.report(report, spec.Limits)
+	if err := sandbox.Enforce(b.isolation, spec.Require); err != nil {
+		return err
+	}
+	var env []string
+	if img.Config != nil {
+		env = img.Config.Env
+	}
+	opts := guest.Options{
+		Workspace: b.plans.plan.Workspace, Env: environment(b.plans.plan, env, spec), Limits: spec.Limits, Root: b.root,
+		OOM: b.oom,
+	}
+	if b.shared {
+		opts.Identify = within(b.root)
+	}
+	b.guest, err = guest.Connect(ctx, b.stream, opts)
+	return err
+}
+
+// setUp sends the plan and reads the report.
+func (b *box) setUp(ctx context.Context) (report plan.Report, err error) {
+	ctx, cancel := bound(ctx, setUpBound)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = b.stream.Close() })
+	defer stop()
+	raw, err := json.Marshal(b.plans.plan)
+	if err == nil {
+		_, err = b.stream.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...)) //nolint:gosec // far below
+	}
+	if err == nil {
+		err = readReport(b.stream, &report)
+	}
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errSlow):
+		return report, caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox was not set up within %v", setUpBound)
+	case ctx.Err() != nil:
+		return report, caisson.Errorf(caisson.CodeCancelled, "cancelled before the sandbox was open: %w", context.Cause(ctx))
+	case err != nil:
+		return report, b.stillborn(ctx, err)
+	case report.Seen == nil:
+		return report, caisson.Errorf(caisson.CodeGuestProtocol, "the guest reports nothing of its box")
+	case report.Seen.Proof != b.staging.proof:
+		return report, caisson.Errorf(caisson.CodeIsolationUnavailable, "engine %s does not show files of this machine", b.engine.opts.Name).
+			WithHint("Is it on another machine, or in another mount namespace? Use one that sees this machine's files.")
+	case len(report.Seen.Missing) > 0:
+		return report, unusable("image %s has no %s", b.engine.imageName(), report.Seen.Missing[0]).
+			WithHint("Name an image with a shell with `containers.image`.")
+	case report.Failed != "":
+		return report, caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox could not be set up (%s): %s", report.Failed, report.Error).
+			WithHint("It was ended before anything ran in it. Use another engine on this host, and report it.")
+	}
+	return report, nil
+}
+
+func readReport(in io.Reader, report *plan.Report) error {
+	var head [4]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return err
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > plan.MaxMessage {
+		return fmt.Errorf("a report of %d bytes", size)
+	}
+	raw := make([]byte, size)
+	if _, err := io.ReadFull(in, raw); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, report)
+}
+
+// stillborn explains a guest whose stream ended before it had reported.
+func (b *box) stillborn(ctx context.Context, err error) error {
+	why := b.stream.said()
+	if state, stateErr := b.state(ctx); stateErr == nil && state.Error != "" {
+		why = state.Error
+	}
+	if why == "" {
+		why = err.Error()
+	}
+	return caisson.Errorf(caisson.CodeSandboxLost, "the guest ended before it had set up the sandbox: %s", why)
+}
+
+// state asks the engine for the state of the container.
+func (b *box) state(ctx context.Context) (container.State, error) {
+	ctx, cancel := bound(context.WithoutCancel(ctx), lookBound)
+	defer cancel()
+	got, err := b.client.ContainerInspect(ctx, b.container, client.ContainerInspectOptions{})
+	if err != nil {
+		return container.State{}, b.engine.fault(ctx, "look at the container", err)
+	}
+	if got.Container.State == nil {
+		return container.State{}, errors.New("the engine tells no state")
+	}
+	return *got.Container.State, nil
+}
+
+// identify finds the guest as a process of this machine, where it is one.
+func (b *box) identify(ctx context.Context, report plan.Report) error {
+	state, err := b.state(ctx)
+	if err != nil {
+		return err
+	}
+	b.shared = sharesKernel(report.Seen.Boot)
+	if err := b.shown(report.Seen); err != nil {
+		return err
+	}
+	if !b.shared {
+		b.root = caisson.ProcessIdentity{Host: b.info.Name, Boot: report.Seen.Boot, PID: 1}
+		return nil
+	}
+	if b.root, err = identity(state.Pid, b.container); err != nil {
+		return caisson.Errorf(caisson.CodeSandboxLost, "read identity of the guest: %w", err)
+	}
+	b.oom = oomCount(state.Pid)
+	return nil
+}
+
+// shown refuses a box that was given other files than it was to be given: an
+// engine in another mount namespace takes what is at the same path there.
+func (b *box) shown(seen *plan.Seen) error {
+	wrong := func(path, why string) error {
+		return caisson.Errorf(caisson.CodeIsolationUnavailable, "engine %s shows something else at %s: %s", b.engine.opts.Name, path, why).
+			WithHint("Does the engine run in another mount namespace, or map users? Use one that sees this machine's files as they are.")
+	}
+	if len(seen.Foreign) > 0 {
+		return wrong(seen.Foreign[0], "it does not belong to the user inside")
+	}
+	if !b.shared {
+		return nil // another kernel numbers files as it likes; the proof was read
+	}
+	for i, source := range b.plans.sources {
+		if i >= len(seen.Inodes) || seen.Inodes[i] != inode(source) {
+			return wrong(source, "it is another file")
+		}
+	}
+	return nil
+}
+
+// owner tells whose boxes at an engine are: one state directory is one owner.
+func (e *Engine) owner() string { return string(caisson.DigestOf([]byte(e.dir()))) }

@@ -1,0 +1,37 @@
+//go:build !linux
+
+package container
+
+import (
+	"context"
+	"errors"
+
+	"github.com/caisson-run/caisson"
+)
+
+// platform is what lends files on this system, whose engines' kernel is another.
+type platform struct{}
+
+func (*platform) close() error { return nil }
+
+func (*Engine) lend(*staging, []string, user) error {
+	return errors.New("files cannot be shown as another user's on this system")
+}
+
+func inode(string) uint64 { return 0 }
+
+func (*staging) unmount() error { return nil }
+
+func sharesKernel(string) bool { return false }
+
+func identity(int, string) (caisson.ProcessIdentity, error) {
+	return caisson.ProcessIdentity{}, errors.ErrUnsupported
+}
+
+func within(caisson.ProcessIdentity) func(holder, pid int) (caisson.ProcessIdentity, error) {
+	return nil
+}
+
+func ended(context.Context, caisson.ProcessIdentity) error { return nil }
+
+func oomCount(int) func() (int64, error) { return nil }

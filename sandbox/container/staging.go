@@ -1,0 +1,192 @@
+package container
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/atomicfile"
+)
+
+// A directory on the host stands for each box, from before the engine hears of
+// it until it is gone. It is locked by the process that made it: one that is
+// not locked is a killed process's, and says where its box was.
+
+// staging is the directory of a box of this process.
+type staging struct {
+	dir     string
+	lock    *flock.Flock
+	program string
+	proof   string
+	lent    map[string]string // where the engine finds a path of the host that is shown as another user's
+}
+
+// note says where the box of a directory is.
+type note struct {
+	Endpoint string             `json:"endpoint"`
+	Instance string             `json:"instance"` // of the engine
+	Holder   caisson.InstanceID `json:"holder"`   // the process of ours
+}
+
+const (
+	newPrefix = ".new-"
+	youth     = time.Minute // far longer than it takes to make a directory
+)
+
+func (e *Engine) boxDir(id caisson.SandboxID) string {
+	return filepath.Join(e.dir(), e.opts.Name, string(id))
+}
+
+// stage makes the directory of a box. It appears under its name when it is
+// whole and locked.
+func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *staging, err error) {
+	final := e.boxDir(id)
+	dir := filepath.Join(filepath.Dir(final), newPrefix+string(id))
+	defer func() {
+		if err != nil {
+			err = caisson.Errorf(caisson.CodeWriteFailed, "make a directory for the box: %w", err)
+		}
+	}()
+	program, err := e.programFile()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s := &staging{dir: dir, program: program, proof: rand.Text(), lent: map[string]string{}, lock: flock.New(filepath.Join(dir, "lock"))}
+	held, err := s.lock.TryLock()
+	if err == nil && !held {
+		err = errors.New("another process holds it")
+	}
+	if err == nil {
+		err = s.fill(n, u, home)
+	}
+	if err == nil {
+		err = os.Rename(dir, final)
+		s.dir = final
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
+	return s, nil
+}
+
+func (s *staging) fill(n note, u user, home string) error {
+	raw, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{
+		"note":  string(raw),
+		"proof": s.proof + "\n",
+		"passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" +
+			fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", userName, u.uid, u.gid, userName, home) +
+			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		"group": fmt.Sprintf("root:x:0:\n%s:x:%d:\nnogroup:x:65534:\n", userName, u.gid),
+	} {
+		if err := atomicfile.Write(filepath.Join(s.dir, name), []byte(text), 0o444); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// source is where the engine finds a path of the host.
+func (s *staging) source(path string) string {
+	if at, lent := s.lent[path]; lent {
+		return at
+	}
+	return path
+}
+
+// remove removes the directory, once the box is gone.
+func (s *staging) remove() error {
+	err := s.unmount()
+	if err == nil {
+		err = os.RemoveAll(s.dir)
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+// programFile returns the guest program as a file that the engine can show:
+// read-only, and its content is what was built, now.
+func (e *Engine) programFile() (string, error) {
+	if e.opts.Guest == nil {
+		return "", caisson.Errorf(caisson.CodeGuestMissing, "the guest program is not there")
+	}
+	program, err := e.opts.Guest()
+	if err != nil {
+		return "", caisson.Errorf(caisson.CodeGuestMissing, "read guest program: %w", err)
+	}
+	digest := caisson.DigestOf(program)
+	path := filepath.Join(e.dir(), "guest-"+strings.ReplaceAll(string(digest), ":", "-"))
+	there, err := os.ReadFile(path)
+	if err == nil && caisson.DigestOf(there) == digest {
+		return path, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := os.MkdirAll(e.dir(), 0o700); err != nil {
+		return "", err
+	}
+	return path, atomicfile.Write(path, program, 0o555)
+}
+
+// left is the directory of a box whose process has ended.
+type left struct {
+	staging
+	id   caisson.SandboxID
+	note note
+}
+
+// boxDirs returns the directories of boxes, and takes the lock of those that
+// nobody holds; live are those that somebody does.
+func (e *Engine) boxDirs(ctx context.Context) (gone []*left, live []string, err error) {
+	dir := filepath.Join(e.dir(), e.opts.Name)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	for _, entry := range entries {
+		if ctx.Err() != nil {
+			return gone, live, context.Cause(ctx)
+		}
+		path := filepath.Join(dir, entry.Name())
+		if info, err := entry.Info(); err != nil || strings.HasPrefix(entry.Name(), newPrefix) && time.Since(info.ModTime()) < youth {
+			continue // gone meanwhile, or being made: its lock may not be taken yet
+		}
+		l, held := take(path)
+		if held {
+			live = append(live, path)
+			continue
+		}
+		gone = append(gone, l)
+	}
+	return gone, live, err
+}
+
+// take takes the directory of a box, unless it is held.
+func take(path string) (l *left, held bool) {
+	lock := flock.New(filepath.Join(path, "lock"))
+	if locked, err := lock.TryLock(); err == nil && !locked {
+		return nil, true
+	}
+	name := strings.TrimPrefix(filepath.Base(path), newPrefix)
+	l = &left{staging: staging{dir: path, lock: lock}, id: caisson.SandboxID(name)}
+	if raw, err := os.ReadFile(filepath.Join(path, "note")); err == nil {
+		_ = json.Unmarshal(raw, &l.note) // it was written whole or not at all; damaged, it names no engine
+	}
+	return l, false
+}

@@ -2,16 +2,23 @@ package host
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox"
+	"github.com/caisson-run/caisson/sandbox/bubblewrap"
+	"github.com/caisson-run/caisson/sandbox/landlock"
 	"github.com/caisson-run/caisson/sandbox/namespace"
 	"github.com/caisson-run/caisson/workspace"
 )
 
 // openEngines returns the engines of this system, strongest first.
 func (h *Host) openEngines() []caisson.Engine {
-	return []caisson.Engine{namespace.New(namespace.Options{Guest: h.guest})}
+	return []caisson.Engine{
+		namespace.New(namespace.Options{Guest: h.guest}),
+		bubblewrap.New(bubblewrap.Options{Guest: h.guest}),
+		landlock.New(landlock.Options{Guest: h.guest, Dir: filepath.Join(h.Paths.State, "landlock")}),
+	}
 }
 
 func (h *Host) engine(name string) (caisson.Engine, error) {

@@ -121,6 +121,7 @@ func (h *Host) Residue(ctx context.Context) Residue {
 
 func (h *Host) residue(ctx context.Context) Residue {
 	found := Residue{Zero: true, Places: []Place{}, Remnants: []Remnant{}}
+	seen := map[[2]string]bool{} // engines share cgroups, and each lists them
 	for _, s := range h.sources() {
 		place := Place{Place: s.place, Kinds: s.kinds}
 		list, err := within(ctx, s.list)
@@ -130,6 +131,11 @@ func (h *Host) residue(ctx context.Context) Residue {
 			found.Zero = found.Zero && place.Absent
 		}
 		for _, r := range list {
+			name := [2]string{r.Kind, r.Name}
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
 			if r.Live {
 				place.Held++
 			} else {

@@ -55,12 +55,6 @@ func (p *Program) Open() (*os.File, error) {
 		return nil, caisson.Errorf(caisson.CodeGuestMissing, "read guest program: %w", err)
 	}
 	file, err := seal(p.name, raw)
-	if err == nil {
-		// Else what runs it would be taken for what a process of ours has left.
-		if err = process.Keep(file); err != nil {
-			file.Close()
-		}
-	}
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeInternal, "keep guest program: %w", err)
 	}
@@ -108,9 +102,14 @@ func seal(name string, program []byte) (*os.File, error) {
 	return file, nil
 }
 
-// Start runs the guest program with an empty environment, /dev/null as its
-// first three descriptors, and files after them.
+// Start runs the guest program so that it builds a box; see StartAs.
 func (p *Program) Start(files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
+	return p.StartAs(plan.Argument, files, attr)
+}
+
+// StartAs runs the guest program with an argument and an empty environment,
+// /dev/null as its first three descriptors, and files after them.
+func (p *Program) StartAs(argument string, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
 	program, err := p.Open()
 	if err != nil {
 		return nil, err
@@ -125,6 +124,6 @@ func (p *Program) Start(files []*os.File, attr *syscall.SysProcAttr) (*os.Proces
 		return nil, caisson.Errorf(caisson.CodePathInvalid, "at most %d paths can be lent to a sandbox", process.FirstFreeFD-plan.MountFD)
 	}
 	return p.cloner.Start(process.Program{
-		Path: fmt.Sprintf("/proc/self/fd/%d", program.Fd()), Argv: []string{"caisson-guest", plan.Argument}, Dir: "/", Files: all, Attr: attr,
+		Path: fmt.Sprintf("/proc/self/fd/%d", program.Fd()), Argv: []string{"caisson-guest", argument}, Dir: "/", Files: all, Attr: attr,
 	})
 }

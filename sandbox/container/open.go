@@ -72,13 +72,13 @@ func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 	if u.mapped {
 		if err := e.lend(s, lentPaths(spec), u); err != nil {
 			u = u.asRoot(err)
-			if err := errors.Join(s.unmount(), s.fill(note{e.at, b.instance, e.opts.Instance}, u, homeFor(mounts))); err != nil {
+			if err := errors.Join(s.unmount(), s.fill(spec.ID, note{e.at, b.instance, e.opts.Instance}, u, homeFor(mounts))); err != nil {
 				return caisson.Errorf(caisson.CodeWriteFailed, "make a directory for the box: %w", err)
 			}
 		}
 	}
-	b.user, b.plans = u, lay(spec, u, s)
-	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec); err != nil {
+	b.user, b.plans = u, lay(spec, u, s, e.opts.Name)
+	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec, max(1, b.info.NCPU)); err != nil {
 		return err
 	}
 	if b.stream, err = b.attach(ctx); err != nil {

@@ -195,3 +195,12 @@ func readCount(path string) (int64, error) {
 	}
 	return 0, fmt.Errorf("%s has no count", filepath.Base(path))
 }
+
+// mostProcesses is this user's own limit on processes, 0 for none.
+func mostProcesses() int64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil || limit.Max > 1<<40 {
+		return 0
+	}
+	return int64(limit.Max)
+}

@@ -48,7 +48,7 @@ func open(t testing.TB, opts container.Options) *container.Engine {
 func TestSuite(t *testing.T) {
 	for name, env := range map[string]string{container.Docker: dockerEnv, container.Podman: podmanEnv} {
 		t.Run(name, func(t *testing.T) {
-			sandboxtest.Run(t, sandboxtest.Harness{Engine: func(t testing.TB) caisson.Engine { return open(t, options(t, name, env)) }})
+			sandboxtest.Run(t, sandboxtest.Harness{OtherRoot: true, Engine: func(t testing.TB) caisson.Engine { return open(t, options(t, name, env)) }})
 		})
 	}
 }

@@ -12,11 +12,16 @@ type RunSpec struct {
 	Require   []Control   `json:"require,omitempty"`
 	Limits    Limits      `json:"limits"`
 	Env       []string    `json:"env,omitempty"` // names only; values are never recorded
-	Budget    Budget      `json:"budget"`
-	Preset    string      `json:"preset"`
-	OnUnknown string      `json:"on_unknown"` // ask or tell
-	Parent    RunID       `json:"parent,omitempty"`
-	Root      RunID       `json:"root"` // whose pool it draws from; its own id at the top
+	// Hide are patterns of files that are masked for as long as the run is.
+	Hide []string `json:"hide,omitempty"`
+	// Network are hosts that may be reached beside those of the config, as it
+	// writes them; "none" alone closes those too.
+	Network   []string `json:"network,omitempty"`
+	Budget    Budget   `json:"budget"`
+	Preset    string   `json:"preset"`
+	OnUnknown string   `json:"on_unknown"` // ask or tell
+	Parent    RunID    `json:"parent,omitempty"`
+	Root      RunID    `json:"root"` // whose pool it draws from; its own id at the top
 	// RepoPolicy is the digest of the repository's policy at the base commit.
 	RepoPolicy Digest `json:"repo_policy,omitempty"`
 	// Session says that it is a person's own command in a sandbox, and no agent.

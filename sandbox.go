@@ -82,6 +82,10 @@ type Mount struct {
 	Source string // absolute, no links in it
 	Target string // absolute inside; empty means Source
 	Write  bool
+	// Layer: what is written there goes to a private layer that ends with the
+	// sandbox, and Source, a directory, stays as it is. Without a Source it is a
+	// private directory. An engine that cannot do it refuses with CodeUnsupported.
+	Layer bool
 }
 
 // SandboxSpec says what boundary is wanted.

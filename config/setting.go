@@ -83,6 +83,9 @@ func settings() []setting {
 	}, rows(limitNumbers()), rows(budgetNumbers()), []setting{
 		{Setting: Setting{"env", "list of names", "none", "", "Environment variables that are passed into sandboxes."}, read: text(readEnv)},
 		{Setting: Setting{"mounts", "list of source, target, write", "none", "", "Paths lent to sandboxes: absolute source, target (default: the same), write (default: false)."}, read: text(readMounts)},
+		{Setting: Setting{"network", "none, or list of hosts", "none", "none only", "Hosts that programs inside may reach: HOST (ports 443 and 80), HOST:PORT, \"*.HOST\" for the names below one, or host, ports, private (true: it may be in a private network)."}, read: text(readNetwork), tighten: tightenNetwork},
+		{Setting: Setting{"network_unknown", "deny or review", "deny", "deny only", "What happens when a program wants to reach a host that is not listed: it is refused, or policy judges it as a call of the tool network."}, read: text(readNetworkUnknown), tighten: tightenNetworkUnknown},
+		{Setting: Setting{"credentials", "list of env, host, header", "none", "", "Secrets of your environment that programs inside use at one host and do not see: env holds a placeholder inside, for which the proxy puts the secret into header (default: Authorization) of requests to http://HOST, and sends them over TLS."}, read: text(readCredentials)},
 	}, rows(reviewNumbers()), []setting{
 		{Setting: Setting{"on_unknown", "ask or tell", "ask", "ask only", "What happens when a call began and nobody saw its end: a person is asked, or only the model is told."}, read: text(readOnUnknown), tighten: tightenOnUnknown},
 		{Setting: Setting{"model_prices", "prices by provider/model", "built in", "", "Prices per million tokens, as 3 USD: input, output, cache_read, cache_write."}, read: text(readPrices)},

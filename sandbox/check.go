@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/glob"
 )
 
 // PrivateWorkspace is the working directory of a box that has no workspace.
@@ -51,13 +52,41 @@ func Check(spec caisson.SandboxSpec) (caisson.SandboxSpec, error) {
 		return spec, err
 	}
 	spec.Limits = limits
+	if err := checkHide(spec.Hide); err != nil {
+		return spec, err
+	}
 	spec.Mounts = slices.Clone(spec.Mounts)
 	for i := range spec.Mounts {
+		if m := spec.Mounts[i]; m.Layer && (m.Write || m.Source == "" && m.Target == "") {
+			return spec, caisson.Errorf(caisson.CodePathInvalid, "a private layer at %q cannot also write to what it covers, and needs a place", m.Target)
+		}
 		if spec.Mounts[i].Target == "" {
 			spec.Mounts[i].Target = spec.Mounts[i].Source
 		}
 	}
 	return spec, checkPaths(spec)
+}
+
+// maxHide is how many patterns may be hidden: each is matched against every path.
+const maxHide = 256
+
+func checkHide(patterns []string) error {
+	if len(patterns) > maxHide {
+		return caisson.Errorf(caisson.CodeConfigInvalid, "%d patterns are to be hidden, more than %d", len(patterns), maxHide)
+	}
+	for _, p := range patterns {
+		if p == "" || len(p) > 1024 || strings.HasPrefix(p, "/") || strings.ContainsRune(p, 0) || filepath.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../") {
+			return caisson.Errorf(caisson.CodeConfigInvalid, "%q cannot be hidden: a pattern is relative to the workspace and in its shortest form, as `**/.env`", p)
+		}
+		re, err := glob.Compile(p)
+		if err != nil {
+			return caisson.Errorf(caisson.CodeConfigInvalid, "the pattern %q to hide cannot be read: %w", p, err)
+		}
+		if re.MatchString("") || re.MatchString(".") {
+			return caisson.Errorf(caisson.CodeConfigInvalid, "the pattern %q would hide the whole workspace", p).WithHint("Name what is to be hidden: `**/.env`.")
+		}
+	}
+	return nil
 }
 
 func checkLimits(l caisson.Limits) (caisson.Limits, error) {
@@ -110,14 +139,20 @@ func checkPaths(spec caisson.SandboxSpec) error {
 	}
 	targets := append([]string{spec.Workspace, spec.GitDir}, spec.GitObjects...)
 	for _, m := range spec.Mounts {
+		targets = append(targets, m.Target)
+		if m.Source == "" && m.Layer {
+			continue
+		}
 		info, err := checkSource(m.Source)
 		if err != nil {
 			return err
 		}
+		if m.Layer && !info.IsDir() {
+			return caisson.Errorf(caisson.CodePathInvalid, "%s is not a directory: only one can have a private layer", m.Source)
+		}
 		if !info.IsDir() && !info.Mode().IsRegular() {
 			return caisson.Errorf(caisson.CodePathInvalid, "%s is neither a file nor a directory: sockets and devices of the host are not lent", m.Source)
 		}
-		targets = append(targets, m.Target)
 	}
 	if err := checkTargets(targets); err != nil {
 		return err
@@ -154,16 +189,23 @@ func checkPoints(mounts []caisson.Mount) error {
 			if !within {
 				continue
 			}
+			if outer.Source == "" {
+				break // its own, in which a place is made
+			}
 			point := filepath.Join(outer.Source, rest)
 			info, err := checkSource(point)
 			if err != nil {
 				return err
 			}
-			what, err := os.Lstat(m.Source)
-			if err != nil {
-				return caisson.Errorf(caisson.CodePathInvalid, "%s cannot be looked at: %w", m.Source, err)
+			isDir := true
+			if m.Source != "" {
+				what, err := os.Lstat(m.Source)
+				if err != nil {
+					return caisson.Errorf(caisson.CodePathInvalid, "%s cannot be looked at: %w", m.Source, err)
+				}
+				isDir = what.IsDir()
 			}
-			if info.IsDir() != what.IsDir() {
+			if info.IsDir() != isDir {
 				return caisson.Errorf(caisson.CodePathInvalid, "%s cannot be shown in place of %s: one is a directory", m.Source, point)
 			}
 			break

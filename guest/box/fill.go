@@ -10,11 +10,19 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/plan"
 )
 
 // copyLimit bounds a file of /etc that is copied; a larger one is mounted, which
 // is quicker then.
 const copyLimit = 16 << 10
+
+// tops are the directories at the top of every box beside the host's; the first
+// of them are empty.
+var tops = [...]string{"run", "sys", "var", "root", "opt", "mnt", "proc", "dev", "etc", "tmp"}
+
+const emptyTops = 6
 
 // makeSystem shows the directories with programs and libraries.
 func (r *root) makeSystem() error {
@@ -36,12 +44,30 @@ func (r *root) makeSystem() error {
 			return err
 		}
 	}
-	for _, name := range []string{"run", "sys", "var", "root", "opt", "mnt"} {
+	for _, name := range tops[:emptyTops] {
 		if err := os.Mkdir(name, 0o755); err != nil {
 			return err
 		}
 	}
+	if err := r.makeMask(); err != nil {
+		return err
+	}
 	return put(inside(r.plan.Proof), []byte("x"))
+}
+
+// makeMask makes what nobody may read, on a root that nobody may write.
+func (r *root) makeMask() error {
+	if r.plan.Mask == (plan.Mask{}) {
+		return nil
+	}
+	file, dir := inside(r.plan.Mask.File), inside(r.plan.Mask.Dir)
+	if err := put(file, nil); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0); err != nil {
+		return err
+	}
+	return os.Chmod(file, 0)
 }
 
 func copyLink(path string) error {
@@ -63,17 +89,7 @@ func (r *root) makeEtc() error {
 			return err
 		}
 	}
-	p, host := r.plan, hostName(r.plan)
-	for name, text := range map[string]string{
-		"passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" +
-			fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", p.User, p.UID, p.GID, p.User, p.Home) +
-			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-		"group":         fmt.Sprintf("root:x:0:\n%s:x:%d:\nnogroup:x:65534:\n", p.User, p.GID),
-		"hosts":         "127.0.0.1 localhost " + host + "\n::1 localhost " + host + "\n",
-		"hostname":      host + "\n",
-		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-		"resolv.conf":   "",
-	} {
+	for name, text := range r.plan.EtcFiles() {
 		if err := put("etc/"+name, []byte(text)); err != nil {
 			return err
 		}
@@ -190,11 +206,10 @@ func hide(name string) error {
 // makePrivate mounts the box's own directories, each bounded in bytes and in
 // number of files, before the workspace: that may lie below one of them.
 func (r *root) makePrivate() error {
-	inodes := min(max(r.plan.Tmp/4096, 1024), 1<<18)
-	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=", r.plan.Tmp, inodes)
+	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=", r.plan.Tmp, plan.Inodes(r.plan.Tmp))
 	for _, path := range r.plan.Private {
 		name, mode := inside(path), "0755"
-		if name == "tmp" || name == "dev/shm" || name == "var/tmp" {
+		if plan.Shared(path) {
 			mode = "1777"
 		}
 		at, err := r.point(name, true)

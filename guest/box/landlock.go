@@ -20,9 +20,14 @@ const (
 	rights2 = 1<<14 - 1 // version 1 has the first 13, version 2 adds moving between directories
 	rights3 = rights2 | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	rights5 = rights3 | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	rights9 = rights5 | resolveUnix
+	// resolveUnix is the right to connect to a unix socket by its path.
+	resolveUnix = 1 << 16
+	// scopes keep signals and abstract unix sockets within the box, from version 6 on.
+	scopes = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	// onFiles are the rights that a file can have; the others are of directories.
 	onFiles = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
-		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV | resolveUnix
 )
 
 // landlockVersion returns the version of the kernel's interface, 0 where it
@@ -46,21 +51,14 @@ func restrictFiles(p *plan.Plan, report *plan.Report) error {
 	if version == 0 {
 		return nil // the report says so
 	}
-	handled := uint64(rights2)
-	switch {
-	case version >= 5:
-		handled = rights5
-	case version >= 3:
-		handled = rights3
-	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
-	// Older kernels know a shorter structure, and this field is its first.
-	made, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
+	attr, size := ruleset(version)
+	handled := attr.Handled_access_fs
+	made, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if errno != 0 {
 		return fmt.Errorf("make rules: %w", errno)
 	}
-	ruleset := int(made)
-	defer unix.Close(ruleset)
+	rules := int(made)
+	defer unix.Close(rules)
 	shown, given := readable(p), writable(p)
 	for _, rule := range []struct {
 		paths  []string
@@ -72,19 +70,37 @@ func restrictFiles(p *plan.Plan, report *plan.Report) error {
 		{given, handled},
 	} {
 		for _, path := range rule.paths {
-			if err := grant(ruleset, path, rule.rights, handled); err != nil {
+			if err := grant(rules, path, rule.rights, handled); err != nil {
 				return err
 			}
 		}
 	}
-	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); errno != 0 {
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
 		return fmt.Errorf("apply rules: %w", errno)
 	}
 	report.Landlock = version
 	return nil
 }
 
-func grant(ruleset int, path string, rights, handled uint64) error {
+// ruleset returns what a version of the interface can restrict, and how much of
+// the structure it knows: older kernels refuse a longer one.
+func ruleset(version int) (attr unix.LandlockRulesetAttr, size uintptr) {
+	attr.Handled_access_fs, size = rights2, unsafe.Sizeof(attr.Handled_access_fs)
+	switch {
+	case version >= 9:
+		attr.Handled_access_fs = rights9
+	case version >= 5:
+		attr.Handled_access_fs = rights5
+	case version >= 3:
+		attr.Handled_access_fs = rights3
+	}
+	if version >= 6 {
+		attr.Scoped, size = scopes, unsafe.Offsetof(attr.Scoped)+unsafe.Sizeof(attr.Scoped)
+	}
+	return attr, size
+}
+
+func grant(rules int, path string, rights, handled uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -101,7 +117,7 @@ func grant(ruleset int, path string, rights, handled uint64) error {
 		rights &= onFiles
 	}
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: rights & handled, Parent_fd: int32(fd)}
-	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0); errno != 0 {
 		return fmt.Errorf("allow %s: %w", path, errno)
 	}
 	return nil
@@ -111,7 +127,7 @@ func grant(ruleset int, path string, rights, handled uint64) error {
 func writable(p *plan.Plan) []string {
 	paths := append([]string{}, p.Private...)
 	for _, m := range p.Mounts {
-		if m.Write {
+		if m.Writable() {
 			paths = append(paths, m.Target)
 		}
 	}
@@ -122,7 +138,7 @@ func writable(p *plan.Plan) []string {
 func readable(p *plan.Plan) []string {
 	paths := []string{"/etc", "/run", "/sys", "/var", "/root", "/opt", "/mnt"}
 	for _, m := range p.Mounts {
-		if !m.Write {
+		if !m.Writable() {
 			paths = append(paths, m.Target)
 		}
 	}

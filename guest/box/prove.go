@@ -5,8 +5,10 @@ package box
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +22,7 @@ import (
 // not what it is said to be, and must not be used.
 func prove(p *plan.Plan, report *plan.Report) error {
 	for _, try := range []func(*plan.Plan, *plan.Report) plan.Test{
-		tryOutside, tryWrite, tryLandlock, tryNetwork, tryProcesses, tryPids, tryDisk, tryPrivileges, trySyscalls,
+		tryOutside, tryMounts, tryWrite, tryLandlock, tryNetwork, tryOutlet, trySockets, tryProcesses, tryPids, tryDisk, tryPrivileges, trySyscalls,
 	} {
 		test := try(p, report)
 		if test.Control == "" {
@@ -41,6 +43,9 @@ func tryOutside(p *plan.Plan, _ *plan.Report) plan.Test {
 			test.Broke = path + " of the host can be seen"
 		}
 	}
+	if strange := unexpected(p); strange != "" {
+		test.Broke = "/" + strange + " is there, and was not given"
+	}
 	// A root that is stacked on ours is not seen at "/", but is above it.
 	var top, above unix.Stat_t
 	if unix.Stat("/", &top) != nil || unix.Stat("/..", &above) != nil || top.Dev != above.Dev || top.Ino != above.Ino {
@@ -49,11 +54,40 @@ func tryOutside(p *plan.Plan, _ *plan.Report) plan.Test {
 	return test
 }
 
+// unexpected returns what is at the top and was not put there.
+func unexpected(p *plan.Plan) string {
+	dir, err := os.Open("/")
+	if err != nil {
+		return "."
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return "."
+	}
+	given := slices.Concat(p.System, p.Private, []string{p.Proof, p.Mask.File, p.Mask.Dir, plan.GivenDir})
+	for _, m := range p.Mounts {
+		given = append(given, m.Target)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		// A link is nothing by itself.
+		expected := entry.Type()&fs.ModeSymlink != 0 || slices.Contains(tops[:], name) || slices.ContainsFunc(given, func(path string) bool {
+			top, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+			return top == name
+		})
+		if !expected {
+			return name
+		}
+	}
+	return ""
+}
+
 func tryWrite(p *plan.Plan, _ *plan.Report) plan.Test {
 	test := plan.Test{Control: "files", Tried: "write outside what was given"}
 	dirs := []string{"/", "/etc"}
 	for _, m := range p.Mounts {
-		if m.Dir && !m.Write {
+		if m.Dir && !m.Writable() {
 			dirs = append(dirs, m.Target)
 		}
 	}
@@ -112,6 +146,35 @@ func tryNetwork(*plan.Plan, *plan.Report) plan.Test {
 		// every new network namespace; the routes above decide.
 		if name = strings.TrimSpace(name); device && name != "lo" && deviceUp(name) {
 			test.Broke = "there is a network device " + name
+		}
+	}
+	return test
+}
+
+// servers of the host have their sockets at these places.
+var servers = [...]string{
+	"/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock",
+	"/run/dbus/system_bus_socket", "/run/systemd/private", "/run/systemd/notify", "/run/nscd/socket",
+}
+
+func trySockets(p *plan.Plan, _ *plan.Report) plan.Test {
+	test := plan.Test{Control: "network", Tried: "connect to unix sockets of servers on the host"}
+	names := servers[:]
+	if p.Socket != "" {
+		test.Tried += ", by path and by abstract name"
+		names = append([]string{"@" + p.Socket}, names...)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		test.Broke = "there are no unix sockets, which programs need"
+		return test
+	}
+	defer unix.Close(fd)
+	for _, name := range names {
+		err := unix.Connect(fd, &unix.SockaddrUnix{Name: name})
+		if err == nil || errors.Is(err, unix.EINPROGRESS) {
+			test.Broke = "a server of the host was reached at " + name
+			return test
 		}
 	}
 	return test
@@ -201,8 +264,13 @@ func tryPrivileges(p *plan.Plan, _ *plan.Report) plan.Test {
 }
 
 // trySyscalls makes calls that fail without a filter too, but otherwise.
-func trySyscalls(*plan.Plan, *plan.Report) plan.Test {
-	test := plan.Test{Control: "syscalls", Tried: "call what is filtered"}
+func trySyscalls(p *plan.Plan, _ *plan.Report) plan.Test {
+	test := plan.Test{Control: "syscalls", Tried: "mount, unshare, setns, ptrace, bpf, keyctl, perf, io_uring, push characters into a terminal, sockets of other families"}
+	if p.Ptrace {
+		test.Tried = strings.Replace(test.Tried, "ptrace, ", "", 1)
+	} else if _, _, errno := unix.RawSyscall(unix.SYS_PTRACE, ^uintptr(0), 0, 0); errno != unix.EPERM {
+		test.Broke = "ptrace is not filtered"
+	}
 	const upperHalf = 1 << 32 // the kernel looks at the lower half only, and so must the filter
 	for _, call := range []struct {
 		name    string
@@ -217,6 +285,20 @@ func trySyscalls(*plan.Plan, *plan.Report) plan.Test {
 		{"keyctl", unix.EPERM, unix.SYS_KEYCTL, ^uintptr(0), 0, 0},
 		{"bpf", unix.EPERM, unix.SYS_BPF, ^uintptr(0), 0, 0},
 		{"ioctl TIOCSTI", unix.EPERM, unix.SYS_IOCTL, 0, unix.TIOCSTI | upperHalf, 0},
+		{"ioctl TIOCLINUX", unix.EPERM, unix.SYS_IOCTL, 0, unix.TIOCLINUX | upperHalf, 0},
+		{"setns", unix.EPERM, unix.SYS_SETNS, ^uintptr(0), 0, 0},
+		{"umount2", unix.EPERM, unix.SYS_UMOUNT2, 0, 0, 0},
+		{"open_tree", unix.EPERM, unix.SYS_OPEN_TREE, ^uintptr(0), 0, 0},
+		{"move_mount", unix.EPERM, unix.SYS_MOVE_MOUNT, ^uintptr(0), 0, ^uintptr(0)},
+		{"fsopen", unix.EPERM, unix.SYS_FSOPEN, 0, 0, 0},
+		{"mount_setattr", unix.EPERM, unix.SYS_MOUNT_SETATTR, ^uintptr(0), 0, 0},
+		{"pidfd_getfd", unix.EPERM, unix.SYS_PIDFD_GETFD, ^uintptr(0), 0, 0},
+		{"perf_event_open", unix.EPERM, unix.SYS_PERF_EVENT_OPEN, 0, 0, 0},
+		{"userfaultfd", unix.EPERM, unix.SYS_USERFAULTFD, ^uintptr(0), 0, 0},
+		{"io_uring_setup", unix.EPERM, unix.SYS_IO_URING_SETUP, 0, 0, 0},
+		{"socket AF_PACKET", unix.EAFNOSUPPORT, unix.SYS_SOCKET, unix.AF_PACKET | upperHalf, unix.SOCK_RAW, 0},
+		{"socket AF_ALG", unix.EAFNOSUPPORT, unix.SYS_SOCKET, unix.AF_ALG | upperHalf, unix.SOCK_SEQPACKET, 0},
+		{"socket AF_NETLINK", unix.EAFNOSUPPORT, unix.SYS_SOCKET, unix.AF_NETLINK | upperHalf, unix.SOCK_RAW, unix.NETLINK_NETFILTER},
 		{"socketpair AF_VSOCK", unix.EAFNOSUPPORT, unix.SYS_SOCKETPAIR, unix.AF_VSOCK | upperHalf, unix.SOCK_STREAM, 0},
 		{"socket AF_VSOCK", unix.EAFNOSUPPORT, unix.SYS_SOCKET, unix.AF_VSOCK | upperHalf, unix.SOCK_STREAM, 0},
 	} {

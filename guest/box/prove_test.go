@@ -3,8 +3,11 @@
 package box
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +35,21 @@ func TestProveNoticesNoBox(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("the self-tests left %v (%v)", left, err)
+	}
+	if test := tryOutside(&plan.Plan{}, nil); test.Broke == "" {
+		t.Error("a root with other things in it was not noticed")
+	}
+	name := fmt.Sprint("caisson-prove-test-", os.Getpid())
+	l, err := net.Listen("unix", "@"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if test := trySockets(&plan.Plan{Socket: name}, nil); test.Broke == "" {
+		t.Error("a socket of the host was not noticed")
+	}
+	if test := tryPids(&plan.Plan{Pids: 1}, nil); test.Broke == "" || !test.Read {
+		t.Errorf("no limit of processes: %+v", test)
 	}
 	report := &plan.Report{}
 	if err := prove(p, report); err == nil || len(report.Tests) != 1 {
@@ -95,7 +113,7 @@ func run(t *testing.T, filter []unix.SockFilter, data [64]byte) uint32 {
 }
 
 func TestFilter(t *testing.T) {
-	filter := program()
+	filter := program(false)
 	const upper = 0xdeadbeef << 32
 	eprotonosupport := uint32(unix.SECCOMP_RET_ERRNO | unix.EPROTONOSUPPORT)
 	allow, eperm := uint32(unix.SECCOMP_RET_ALLOW), uint32(unix.SECCOMP_RET_ERRNO|unix.EPERM)
@@ -150,22 +168,41 @@ func TestFilter(t *testing.T) {
 		{"F_SETSIG to a fault", nativeArch, unix.SYS_FCNTL, [3]uint64{0, upper | unix.F_SETSIG, uint64(unix.SIGBUS)}, eperm},
 		{"mount", nativeArch, unix.SYS_MOUNT, [3]uint64{}, eperm},
 		{"ptrace", nativeArch, unix.SYS_PTRACE, [3]uint64{}, eperm},
+		{"process_vm_writev", nativeArch, unix.SYS_PROCESS_VM_WRITEV, [3]uint64{}, eperm},
 		{"the last of the list", nativeArch, unix.SYS_VHANGUP, [3]uint64{}, eperm},
 		{"execve", nativeArch, unix.SYS_EXECVE, [3]uint64{}, allow},
 	} {
-		var data [64]byte
-		put := func(at int, v uint64, n int) {
-			for i := range n {
-				data[at+i] = byte(v >> (8 * i))
-			}
-		}
-		put(dataNumber, uint64(c.number), 4)
-		put(dataArch, uint64(c.arch), 4)
-		for i, v := range c.args {
-			put(dataArgs+8*i, v, 8)
-		}
-		if got := run(t, filter, data); got != c.want {
+		if got := run(t, filter, call(c.arch, c.number, c.args)); got != c.want {
 			t.Errorf("%s: %#x, want %#x", c.name, got, c.want)
+		}
+	}
+}
+
+// call is what the kernel shows to a filter.
+func call(arch, number uint32, args [3]uint64) (data [64]byte) {
+	put := func(at int, v uint64, n int) {
+		for i := range n {
+			data[at+i] = byte(v >> (8 * i))
+		}
+	}
+	put(dataNumber, uint64(number), 4)
+	put(dataArch, uint64(arch), 4)
+	for i, v := range args {
+		put(dataArgs+8*i, v, 8)
+	}
+	return data
+}
+
+// Where tracing is allowed, it is all that is.
+func TestFilterForDebuggers(t *testing.T) {
+	strict, loose := program(false), program(true)
+	eperm := uint32(unix.SECCOMP_RET_ERRNO | unix.EPERM)
+	for number := range uint32(600) {
+		data := call(nativeArch, number, [3]uint64{})
+		before, after := run(t, strict, data), run(t, loose, data)
+		allowed := slices.Contains(tracing[:], number)
+		if allowed && (before != eperm || after != unix.SECCOMP_RET_ALLOW) || !allowed && before != after {
+			t.Errorf("call %d: %#x, with tracing %#x", number, before, after)
 		}
 	}
 }

@@ -23,6 +23,8 @@ const base = "/tmp"
 type root struct {
 	plan *plan.Plan
 	ours map[uint64]bool // devices of the tmpfs mounts that we made: the only ones to create anything on
+
+	layers int // made so far
 }
 
 type tree struct {
@@ -57,9 +59,16 @@ func buildRoot(p *plan.Plan, _ *plan.Report) error {
 		}
 	}
 	for _, t := range trees {
-		if err := r.attach(t); err != nil {
+		attach := r.attach
+		if t.mount.Layer {
+			attach = r.layer
+		}
+		if err := attach(t); err != nil {
 			return err
 		}
+	}
+	if err := r.dropLayers(); err != nil {
+		return err
 	}
 	return enter()
 }

@@ -21,8 +21,7 @@ var denied = [...]uint32{
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT,
 	unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
 	unix.SYS_MOUNT_SETATTR, unix.SYS_OPEN_TREE_ATTR,
-	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
-	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+	unix.SYS_PROCESS_MADVISE, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_FANOTIFY_INIT,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
@@ -30,6 +29,12 @@ var denied = [...]uint32{
 	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
 	unix.SYS_SYSLOG, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_VHANGUP,
 }
+
+// tracing are the system calls that debuggers need. Where they are allowed, the
+// kernel's own rules hold: programs inside can trace each other, but not the
+// guest, which is not dumpable, nor anything that they cannot see. A tracer
+// cannot have its tracee do what is filtered: the filter looks after the tracer.
+var tracing = [...]uint32{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV}
 
 const newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
@@ -101,7 +106,7 @@ func one(f ...unix.SockFilter) []unix.SockFilter { return f }
 // program assembles the filter by hand: arguments that the kernel reads as 32
 // bits must be compared as 32 bits, or a set upper half walks past the filter,
 // and filter libraries compare all 64. Both supported machines are little-endian.
-func program() []unix.SockFilter {
+func program(ptrace bool) []unix.SockFilter {
 	noFault := among(faults[:], eperm, allow)
 	f := rule(
 		one(load(dataArch), jump(unix.BPF_JEQ, nativeArch, 1, 0), enosys),   // 32-bit calls have other numbers
@@ -124,7 +129,11 @@ func program() []unix.SockFilter {
 			low(1)), noFault)...),
 		on(unix.SYS_FCNTL, rule(one(low(1), jump(unix.BPF_JEQ, unix.F_SETSIG, 1, 0), allow, low(2)), noFault)...),
 	)
-	for _, number := range append(denied[:], deniedHere[:]...) {
+	forbidden := slices.Concat(denied[:], deniedHere[:])
+	if !ptrace {
+		forbidden = append(forbidden, tracing[:]...)
+	}
+	for _, number := range forbidden {
 		f = append(f, on(number, eperm)...)
 	}
 	return append(f, allow)
@@ -147,13 +156,13 @@ func socket() []unix.SockFilter {
 
 // filterSyscalls forbids new privileges and applies the filter, both to every
 // thread: with the filter, the kernel hands the former on.
-func filterSyscalls(*plan.Plan, *plan.Report) error {
+func filterSyscalls(p *plan.Plan, _ *plan.Report) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("forbid new privileges: %w", err)
 	}
-	filter := program()
+	filter := program(p.Ptrace)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(filter)

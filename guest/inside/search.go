@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/wire"
+	"github.com/caisson-run/caisson/internal/glob"
 )
 
 const (
@@ -27,51 +28,8 @@ const (
 	sniff       = 8 << 10 // a NUL byte this early makes a file binary
 )
 
-// compileGlob makes an expression of a glob: * and ? match inside a name, **
-// any number of directories, [a-z] and {a,b} as usual.
 func compileGlob(pattern string) (*regexp.Regexp, error) {
-	var out strings.Builder
-	out.WriteString(`^(?s:`)
-	depth := 0
-	for i := 0; i < len(pattern); i++ {
-		switch c := pattern[i]; {
-		case strings.HasPrefix(pattern[i:], "**/"):
-			out.WriteString(`(?:.*/)?`)
-			i += 2
-		case strings.HasPrefix(pattern[i:], "**"):
-			out.WriteString(`.*`)
-			i++
-		case c == '*':
-			out.WriteString(`[^/]*`)
-		case c == '?':
-			out.WriteString(`[^/]`)
-		case c == '[' && strings.IndexByte(pattern[i+1:], ']') > 0:
-			end := i + 1 + strings.IndexByte(pattern[i+1:], ']')
-			class := pattern[i+1 : end]
-			if class[0] == '!' {
-				class = "^" + class[1:]
-			}
-			out.WriteString("[" + strings.ReplaceAll(class, `\`, `\\`) + "]")
-			i = end
-		case c == '{':
-			depth++
-			out.WriteString(`(?:`)
-		case c == '}' && depth > 0:
-			depth--
-			out.WriteString(`)`)
-		case c == ',' && depth > 0:
-			out.WriteString(`|`)
-		case c == '\\' && i+1 < len(pattern):
-			i++
-			out.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
-		default:
-			_, size := utf8.DecodeRuneInString(pattern[i:])
-			out.WriteString(regexp.QuoteMeta(pattern[i : i+size]))
-			i += size - 1
-		}
-	}
-	out.WriteString(strings.Repeat(")", depth) + `)$`)
-	re, err := regexp.Compile(out.String())
+	re, err := glob.Compile(pattern)
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeCallInvalid, "the pattern %q cannot be read", pattern)
 	}

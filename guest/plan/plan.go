@@ -7,15 +7,18 @@
 // not run anything of the box's yet.
 package plan
 
+import "github.com/caisson-run/caisson/guest/outlet"
+
 // Argument is what the guest program is started with to build a box first.
 const Argument = "box"
 
 // Descriptors that the guest is started with. 0, 1 and 2 are /dev/null; from
 // MountFD on come the mounts that the host has prepared.
 const (
-	StreamFD  = 3 // the host's stream, for as long as the sandbox lives
-	ControlFD = 4 // the plan in, the report out, then closed
-	MountFD   = 5
+	StreamFD  = 3         // the host's stream, for as long as the sandbox lives
+	ControlFD = 4         // the plan in, the report out, then closed
+	OutletFD  = outlet.FD // the socket of the way out; closed where there is none
+	MountFD   = 6
 )
 
 // Plan is everything that the set-up needs to know.
@@ -49,10 +52,30 @@ type Plan struct {
 	// Proof is the path of a file on the box's root that anybody may read and
 	// that is granted to nobody: reading it shows whether Landlock enforces anything.
 	Proof string `json:"proof"`
+	// Mask are the places of an empty file and an empty directory that nobody
+	// may read, for the host to mount over others; empty for none.
+	Mask Mask `json:"mask,omitzero"`
+	// Ptrace lets programs inside trace each other.
+	Ptrace bool `json:"ptrace,omitempty"`
+	// Outlet is the way out, or nil.
+	Outlet *outlet.Options `json:"outlet,omitempty"`
+	// OutletAt is the path inside of a SOCK_SEQPACKET socket on which the host
+	// waits for the way out, where the guest cannot be started with OutletFD. The
+	// host takes one connection, the guest's, which comes before any program runs.
+	OutletAt string `json:"outlet_at,omitempty"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
+	// Socket is the name of an abstract unix socket on which the host listens
+	// during the set-up; empty for none.
+	Socket string `json:"socket,omitempty"`
 	// Needs are paths that must be there in a box that somebody else made.
 	Needs []string `json:"needs,omitempty"`
+}
+
+// Mask is an empty file and an empty directory at the top of the box.
+type Mask struct {
+	File string `json:"file"`
+	Dir  string `json:"dir"`
 }
 
 // Mount is a path shown inside.
@@ -63,9 +86,18 @@ type Mount struct {
 	Source string `json:"source,omitempty"`
 	Target string `json:"target"`
 	Write  bool   `json:"write,omitempty"`
+	// Layer puts what is written into a private layer over it.
+	Layer bool `json:"layer,omitempty"`
 	// Dir says that it is a directory.
 	Dir bool `json:"dir,omitempty"`
+	// Dev and Ino are what the host saw at Source: where a wrapper makes the
+	// mounts, they must be found at Target, with no link on the way.
+	Dev uint64 `json:"dev,omitempty"`
+	Ino uint64 `json:"ino,omitempty"`
 }
+
+// Writable tells whether programs inside can write there.
+func (m Mount) Writable() bool { return m.Write || m.Layer }
 
 // Report is the answer.
 type Report struct {

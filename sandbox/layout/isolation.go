@@ -130,6 +130,8 @@ func RefusedSetUp(r plan.Report) *caisson.Error {
 	switch {
 	case r.Failed == "self-test":
 		return e.WithHint("It was ended before anything ran in it. Use another engine on this host, and report it.")
+	case strings.Contains(r.Error, "layer over"):
+		return e.WithHint("This kernel makes no overlays for its users (it needs 5.11): leave `caches` out of your config.")
 	case strings.Contains(r.Error, "mount /proc"):
 		return e.WithHint("Inside a container the kernel allows a /proc of one's own only if the container's is not masked: start it with `--security-opt systempaths=unconfined`, or use another engine.")
 	case r.Failed == "seccomp" && errno == unix.EINVAL:

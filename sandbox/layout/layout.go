@@ -10,12 +10,15 @@
 package layout
 
 import (
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
@@ -42,11 +45,17 @@ var etc = []string{
 // given something of are not looked at.
 var hidden = []string{"/boot", "/home", "/media", "/srv", "/var/lib", "/var/log", "/etc/shadow", "/etc/ssh", "/run/systemd"}
 
+// Masks are at the top of every box that hides something.
+var Masks = plan.Mask{File: "/.hidden-file", Dir: "/.hidden-dir"}
+
 // Layout is a plan with the descriptors that go with it: the mounts of the plan
 // that have an FD, in their order.
 type Layout struct {
-	Plan  plan.Plan
-	Trees []*os.File
+	Plan   plan.Plan
+	Trees  []*os.File
+	Outlet *os.File // the guest's end of the way out, nil where there is none
+	// socket is an abstract unix socket that nobody inside may reach.
+	socket *os.File
 }
 
 // Close releases the descriptors.
@@ -55,6 +64,29 @@ func (l *Layout) Close() {
 		f.Close()
 	}
 	l.Trees = nil
+	if l.Outlet != nil {
+		l.Outlet.Close()
+		l.Outlet = nil
+	}
+	if l.socket != nil {
+		l.socket.Close()
+		l.socket = nil
+	}
+}
+
+// listen makes the socket that the set-up tries to reach. Where there are none,
+// the self-test leaves it out.
+func (l *Layout) listen() {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	name := "caisson-test-" + rand.Text()
+	if unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + name}) != nil || unix.Listen(fd, 1) != nil {
+		unix.Close(fd)
+		return
+	}
+	l.socket, l.Plan.Socket = os.NewFile(uintptr(fd), "socket"), name
 }
 
 // Lay plans the box of a checked spec. Where files cannot be lent to another
@@ -80,8 +112,12 @@ func (d *Lender) layFor(spec caisson.SandboxSpec, u User) (*Layout, error) {
 		ID: string(spec.ID), UID: u.Inside, GID: u.InsideGroup, User: userName, Home: homeFor(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/dev/shm"},
 		Files: spec.Limits.Files, Size: spec.Limits.Size, System: system, Etc: etcPaths(),
-		Proof: "/.proof",
+		Proof: "/.proof", Ptrace: spec.Ptrace,
 	}}
+	if len(spec.Hide) > 0 {
+		l.Plan.Mask = Masks
+	}
+	l.listen()
 	if spec.Home != "" {
 		mounts = append(mounts, caisson.Mount{Source: spec.Home, Target: l.Plan.Home, Write: true})
 	} else {
@@ -93,6 +129,10 @@ func (d *Lender) layFor(spec caisson.SandboxSpec, u User) (*Layout, error) {
 	}
 	// Else it is a link to /tmp, below which nothing can be mounted.
 	for _, m := range mounts {
+		if m.Layer && m.Source == "" {
+			l.Plan.Private = append(l.Plan.Private, m.Target)
+			continue
+		}
 		info, err := os.Lstat(m.Source)
 		if err == nil {
 			err = d.add(l, m, info, u)
@@ -124,7 +164,7 @@ func (l *Layout) targets() []string {
 // add plans a mount. Root opens it here, as the box's user may not be able to;
 // others cannot, and the guest, which is the same user, does it.
 func (d *Lender) add(l *Layout, m caisson.Mount, info fs.FileInfo, u User) error {
-	planned := plan.Mount{Source: m.Source, Target: m.Target, Write: m.Write, Dir: info.IsDir()}
+	planned := plan.Mount{Source: m.Source, Target: m.Target, Write: m.Write, Layer: m.Layer, Dir: info.IsDir()}
 	if os.Geteuid() == 0 {
 		tree, err := d.Lend(m.Source, u)
 		if err != nil {
@@ -181,6 +221,9 @@ func Environment(p plan.Plan, spec caisson.SandboxSpec) []string {
 	}
 	if !language {
 		env = append(env, "LANG=C.UTF-8")
+	}
+	if spec.Egress != nil {
+		env = append(env, sandbox.ProxyEnv()...)
 	}
 	return merge(append(env, spec.Env...))
 }

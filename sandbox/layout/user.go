@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/guest/plan"
 )
 
 const (
@@ -63,16 +65,24 @@ func (u User) asRoot(reason error) User {
 }
 
 // set-up needs these, and loses them before anything else runs.
-var setUpCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP}
+var setUpCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SETPCAP}
+
+// layerCapabilities are those with which the kernel works on a private layer, as
+// whoever made it. Programs inside never have them.
+var layerCapabilities = []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_FSETID}
 
 const allNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // Attributes are how a guest is started for u in namespaces of its own, with
 // the capabilities that set-up needs.
-func (u User) Attributes() *syscall.SysProcAttr {
+func (l *Layout) Attributes(u User) *syscall.SysProcAttr {
+	capabilities := setUpCapabilities
+	if slices.ContainsFunc(l.Plan.Mounts, func(m plan.Mount) bool { return m.Layer }) {
+		capabilities = slices.Concat(setUpCapabilities, layerCapabilities)
+	}
 	attr := &syscall.SysProcAttr{
-		Setsid: true, Cloneflags: allNamespaces, AmbientCaps: setUpCapabilities,
+		Setsid: true, Cloneflags: allNamespaces, AmbientCaps: capabilities,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: u.Inside, HostID: u.Outside, Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: u.InsideGroup, HostID: u.OutsideGroup, Size: 1}},
 	}

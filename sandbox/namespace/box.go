@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox/layout"
+	"github.com/caisson-run/caisson/sandbox/mask"
 )
 
 // box implements caisson.Sandbox.
@@ -23,7 +24,10 @@ type box struct {
 	process  *os.Process
 	stream   *os.File // the client's once it is connected
 	control  *os.File
+	outlet   *os.File // the host's end of the way out, until the client has it
 	client   *guest.Client
+	mask     *mask.Mask  // nil where nothing is hidden
+	inside   mask.Client // the client, which hides first where there is something to hide
 
 	root      caisson.ProcessIdentity
 	isolation caisson.Isolation
@@ -59,11 +63,11 @@ func (b *box) Record() caisson.SandboxRecord {
 
 // Hold implements caisson.Sandbox.
 func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
-	return b.client.Hold(ctx, cmd)
+	return b.inside.Hold(ctx, cmd)
 }
 
 // Files implements caisson.Sandbox.
-func (b *box) Files() caisson.Files { return b.client.Files() }
+func (b *box) Files() caisson.Files { return b.inside.Files() }
 
 // Done implements caisson.Sandbox.
 func (b *box) Done() <-chan struct{} { return b.done }
@@ -81,11 +85,17 @@ func (b *box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
 		_ = b.process.Kill() // it may have ended by itself
+		if b.mask != nil {
+			b.mask.Close()
+		}
 		if b.client != nil {
 			_ = b.client.Close() // always nil
 		} else {
 			b.stream.Close()
 			b.control.Close()
+			if b.outlet != nil {
+				b.outlet.Close()
+			}
 		}
 		select {
 		case <-b.done:
@@ -100,7 +110,7 @@ func (b *box) Close() error {
 
 // abandon removes what was made for a guest that did not start.
 func (b *box) abandon() error {
-	for _, f := range []*os.File{b.stream, b.control} {
+	for _, f := range []*os.File{b.stream, b.control, b.outlet} {
 		if f != nil {
 			f.Close()
 		}

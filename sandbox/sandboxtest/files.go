@@ -225,6 +225,45 @@ func mountsAreShown(t *testing.T, h Harness) {
 	}
 }
 
+// What was lent under a private layer can be changed inside, and stays as it is.
+func layersArePrivate(t *testing.T, h Harness) {
+	cache := tempDir(t)
+	write(t, filepath.Join(cache, "kept"), "kept", 0o644)
+	makeDir(t, filepath.Join(cache, "dir"))
+	write(t, filepath.Join(cache, "dir/file"), "old", 0o644)
+	before := list(t, cache)
+	with := func(s *caisson.SandboxSpec) {
+		s.Mounts = []caisson.Mount{{Target: "/caches/x", Layer: true}, {Source: cache, Target: "/caches/x/y", Layer: true}, {Source: cache, Target: "/caches/z", Layer: true}}
+	}
+	spec := caisson.SandboxSpec{ID: caisson.NewSandboxID()}
+	with(&spec)
+	sb, err := h.Engine(t).Open(t.Context(), spec)
+	if caisson.CodeOf(err) == caisson.CodeUnsupported {
+		h.table.note(t, "refused: it has no layers")
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := open(t, h, with)
+	o.sh("set -e; echo top > /caches/x/top; cd /caches/x/y; cat kept; echo new > new; echo changed >> dir/file; rm kept; mv dir moved; mkdir dir; rm -r moved; touch dir/other")
+	if got := o.sh("cat /caches/z/kept /caches/z/dir/file; ls -A /caches/x/y/dir; ls -A /caches"); got != "keptoldother\nx\nz" {
+		t.Errorf("got %q", got)
+	}
+	if diff := cmp.Diff(before, list(t, cache)); diff != "" {
+		t.Errorf("the host was changed:\n%s", diff)
+	}
+	if raw, err := os.ReadFile(filepath.Join(cache, "dir/file")); err != nil || string(raw) != "old" {
+		t.Errorf("%q, %v", raw, err)
+	}
+	if got := open(t, h, with).sh("ls -A /caches/x/y /caches/x"); strings.Contains(got, "new") || strings.Contains(got, "top") {
+		t.Errorf("another sandbox sees %q", got)
+	}
+}
+
 // Without a file tree of its own, what is lent is where it is, and elsewhere is
 // refused.
 func mountsStayWhereTheyAre(t *testing.T, h Harness) {

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/caisson-run/caisson"
@@ -73,6 +74,70 @@ try:
     print(os.read(fd, 100).decode(), end="")
 except OSError:
     pass`
+
+// tracer traces a child of its own and reads its memory, then tries the guest.
+const tracer = `import ctypes, os, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+libc.ptrace.restype = ctypes.c_long
+value = ctypes.c_long(4714)
+child = os.fork()
+if child == 0:
+    signal.pause()
+if libc.ptrace(16, child, None, None) != 0: # ATTACH
+    print("refused")
+    os.kill(child, signal.SIGKILL)
+    sys.exit()
+os.waitpid(child, 0)
+print(libc.ptrace(2, child, ctypes.addressof(value), None)) # PEEKDATA
+os.kill(child, signal.SIGKILL)
+for pid in range(1, 20):
+    try:
+        if open("/proc/%d/stat" % pid).read().split(") ")[1].split()[1] in ("0", "1") and pid != os.getppid():
+            if libc.ptrace(16, pid, None, None) == 0:
+                print("the guest or a holder was traced:", pid)
+            open("/proc/%d/mem" % pid, "rb")
+            print("the memory of the guest or a holder was opened:", pid)
+    except OSError:
+        pass`
+
+func tracingIsByLeave(t *testing.T, h Harness) {
+	if got := open(t, h).python(tracer); got != "refused" {
+		t.Errorf("without leave: %s", got)
+	}
+	spec := func(s *caisson.SandboxSpec) { s.Ptrace = true }
+	o := open(t, h, spec)
+	if got := o.python(tracer); got != "4714" {
+		t.Errorf("with leave: %s", got)
+	}
+	for _, c := range []struct{ program, line, want string }{
+		{"strace", `strace -f -o log sh -c 'cat /dev/null' && grep -q execve log && echo traced`, "traced"},
+		{"gdb", `printf 'int main(void) { volatile int x = 41;\n x++;\n return x; }\n' > m.c && gcc -g -o m m.c && gdb -batch -ex 'break main' -ex run -ex next -ex next -ex 'print x' ./m 2>/dev/null | tail -n 1`, "$1 = 42"},
+	} {
+		t.Run(c.program, func(t *testing.T) {
+			o := o.in(t)
+			o.need(c.program)
+			if got := o.sh(c.line); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+	if !o.enforced(caisson.ControlSyscalls) {
+		return
+	}
+	// All else is as filtered as ever.
+	var without []string
+	for line := range strings.Lines(forbiddenCalls) {
+		line = strings.Replace(line, `("ptrace", 101, 117, [0], 0, 0, 0), ("process_vm_readv", 310, 270, [1], 0, 0, 0, 0, 0), ("process_vm_writev", 311, 271, [1], 0, 0, 0, 0, 0),`, "", 1)
+		without = append(without, line)
+	}
+	if got := o.python(strings.Join(without, "")); got != "" {
+		t.Errorf("with leave to trace: %s", got)
+	}
+	if got := o.do(caisson.Command{Argv: []string{"strace", "-qqf", "-o", "/dev/null", "unshare", "-U", "true"}}); got.Code == 0 {
+		t.Error("a traced program made a user namespace")
+	}
+}
 
 func systemCallsAreFiltered(t *testing.T, h Harness) {
 	o := open(t, h)

@@ -1,0 +1,253 @@
+//go:build linux
+
+package mask
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/glob"
+)
+
+const (
+	maxEntries = 2_000_000 // looked at in one pass: some 5 s
+	maxFound   = 4096      // hidden: the kernel bounds the mounts of a namespace at 100,000
+	maxWatches = 32 << 10  // a user's are some 200,000 on most machines, and editors want them too
+	maxDepth   = 512
+)
+
+// finder finds what matches in a tree, the first time and what is new then.
+type finder struct {
+	top      string
+	at       int // descriptor of top
+	patterns []*regexp.Regexp
+
+	watch   int              // inotify descriptor; -1: there are no watches, and all is read each time
+	watched map[int32]string // directories by watch
+	fresh   bool             // all must be read
+	links   map[string]bool  // links that match; what they lead to can change anywhere
+	found   []string
+	seen    int
+	buf     []byte // of events
+}
+
+func newFinder(top string, patterns []string) (*finder, error) {
+	f := &finder{top: top, watch: -1, at: -1, buf: make([]byte, 16<<10), links: map[string]bool{}}
+	for _, p := range patterns {
+		re, err := glob.Compile(p)
+		if err != nil {
+			return nil, caisson.Errorf(caisson.CodeConfigInvalid, "the pattern %q to hide cannot be read", p)
+		}
+		f.patterns = append(f.patterns, re)
+	}
+	at, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, errLook(top, err)
+	}
+	f.at = at
+	f.restart()
+	return f, nil
+}
+
+func (f *finder) close() {
+	f.unwatch()
+	_ = unix.Close(f.at)
+}
+
+func (f *finder) unwatch() {
+	if f.watch >= 0 {
+		_ = unix.Close(f.watch)
+	}
+	f.watch, f.watched = -1, nil
+}
+
+// restart begins anew, with watches if there are any to be had.
+func (f *finder) restart() {
+	f.unwatch()
+	f.fresh = true
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err == nil {
+		f.watch, f.watched = fd, map[int32]string{}
+	}
+}
+
+// find returns what matches and may not be hidden yet. After an error, the next
+// call looks at all again.
+func (f *finder) find(ctx context.Context) ([]string, error) {
+	f.found, f.seen = nil, 0
+	changed, err := f.events(ctx)
+	if err == nil && (f.fresh || f.watch < 0) {
+		changed, err = true, f.walk(ctx, ".", 0)
+	}
+	if err != nil {
+		f.restart()
+		return nil, err
+	}
+	f.fresh = false
+	if changed {
+		for link := range f.links {
+			to, within := target(f.top, link)
+			if within {
+				f.found = append(f.found, to)
+			}
+		}
+	}
+	if len(f.found) > maxFound {
+		f.fresh = true
+		return nil, errTooMany(fmt.Sprintf("names %d files", len(f.found)), maxFound)
+	}
+	return f.found, nil
+}
+
+func (f *finder) matches(path string) bool {
+	for _, re := range f.patterns {
+		if re.MatchString(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// visit looks at one entry. kind is its type, or 0 where it is not known.
+func (f *finder) visit(ctx context.Context, path string, kind fs.FileMode, depth int) error {
+	if filepath.Base(path) == ".git" {
+		return nil
+	}
+	if f.matches(path) {
+		if len(f.found) <= maxFound {
+			f.found = append(f.found, path)
+		}
+		if kind&fs.ModeSymlink != 0 {
+			f.links[path] = true
+		}
+		return nil
+	}
+	if kind.IsDir() {
+		return f.walk(ctx, path, depth)
+	}
+	return nil
+}
+
+// walk watches a directory and looks at what is in it. The watch comes first, so
+// that nothing is missed between.
+func (f *finder) walk(ctx context.Context, dir string, depth int) error {
+	if ctx.Err() != nil {
+		return errLook(dir, context.Cause(ctx))
+	}
+	fd, err := unix.Openat2(f.at, dir, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EACCES) {
+		return nil // gone meanwhile, or one that the box's user, who is the same or less, cannot enter either
+	}
+	if err != nil {
+		return errLook(dir, err)
+	}
+	d := os.NewFile(uintptr(fd), dir)
+	defer d.Close()
+	f.add(fd, dir)
+	for {
+		entries, err := d.ReadDir(1024)
+		for _, e := range entries {
+			if f.seen++; f.seen > maxEntries {
+				return errTooMany("has many files to look through", maxEntries)
+			}
+			if depth >= maxDepth && e.IsDir() {
+				return errTooMany("has directories to look through that are deep", maxDepth)
+			}
+			if err := f.visit(ctx, filepath.Join(dir, e.Name()), e.Type(), depth+1); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return errLook(dir, err)
+		}
+	}
+}
+
+// add watches an open directory. Where no watch is to be had, none is used.
+func (f *finder) add(fd int, dir string) {
+	if f.watch < 0 {
+		return
+	}
+	wd, err := unix.InotifyAddWatch(f.watch, fmt.Sprintf("/proc/self/fd/%d", fd), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+	if err != nil || len(f.watched) >= maxWatches {
+		f.unwatch()
+		return
+	}
+	f.watched[int32(wd)] = dir
+}
+
+// events takes what happened since, and looks at it.
+func (f *finder) events(ctx context.Context) (changed bool, err error) {
+	if f.watch < 0 || f.fresh {
+		return false, nil
+	}
+	for {
+		n, err := unix.Read(f.watch, f.buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			return changed, nil
+		}
+		if err != nil {
+			return changed, errLook(f.top, err)
+		}
+		changed = true
+		for rest := f.buf[:n]; len(rest) >= unix.SizeofInotifyEvent; {
+			wd, mask, size := int32(binary.NativeEndian.Uint32(rest)), binary.NativeEndian.Uint32(rest[4:]), int(binary.NativeEndian.Uint32(rest[12:]))
+			name := strings.TrimRight(string(rest[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size]), "\x00")
+			rest = rest[unix.SizeofInotifyEvent+size:]
+			if err := f.event(ctx, wd, mask, name); err != nil {
+				return changed, err
+			}
+			if f.watch < 0 || f.fresh {
+				return changed, nil
+			}
+		}
+	}
+}
+
+func (f *finder) event(ctx context.Context, wd int32, mask uint32, name string) error {
+	if mask&unix.IN_Q_OVERFLOW != 0 {
+		f.restart() // what happened is not known
+		return nil
+	}
+	dir, known := f.watched[wd]
+	if mask&unix.IN_IGNORED != 0 {
+		delete(f.watched, wd)
+		return nil
+	}
+	if !known || name == "" {
+		return nil
+	}
+	path := filepath.Join(dir, name)
+	var kind fs.FileMode
+	if mask&unix.IN_ISDIR != 0 {
+		kind = fs.ModeDir
+	} else if f.matches(path) {
+		if _, err := os.Readlink(filepath.Join(f.top, path)); err == nil {
+			kind = fs.ModeSymlink
+		}
+	}
+	return f.visit(ctx, path, kind, strings.Count(path, "/")+1)
+}

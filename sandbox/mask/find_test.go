@@ -1,0 +1,185 @@
+//go:build linux
+
+package mask
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/caisson-run/caisson"
+)
+
+func newTest(t testing.TB, top string, patterns ...string) *finder {
+	t.Helper()
+	f, err := newFinder(top, patterns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.close)
+	return f
+}
+
+func find(t rapid.TB, f *finder) []string {
+	t.Helper()
+	found, err := f.find(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+func put(t rapid.TB, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// With and without watches the same is found, whatever is done to the tree.
+func TestFindsWhatAWalkFinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		top, err := os.MkdirTemp("", "caisson-mask-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(top)
+		f, err := newFinder(top, []string{"**/.env", "**/k/**"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.close()
+		name := rapid.SampledFrom([]string{"a", "b", "k", ".env", "a/b", "a/.env", "b/k", "a/k/x", "b/a/.env", "a/b/a/b", "b/a/k/.env"})
+		known := map[string]bool{}
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			from, to := filepath.Join(top, name.Draw(t, "from")), filepath.Join(top, name.Draw(t, "to"))
+			switch rapid.SampledFrom([]string{"file", "dir", "move", "remove", "look"}).Draw(t, "what") {
+			case "file":
+				if os.MkdirAll(filepath.Dir(to), 0o755) == nil {
+					_ = os.WriteFile(to, nil, 0o644) // a directory may be there
+				}
+			case "dir":
+				_ = os.MkdirAll(to, 0o755) // a file may be there
+			case "move":
+				_ = os.Rename(from, to) // into itself, or over what is not empty
+			case "remove":
+				_ = os.RemoveAll(to)
+			case "look":
+				for _, path := range find(t, f) {
+					known[path] = true
+				}
+			}
+		}
+		for _, path := range find(t, f) {
+			known[path] = true
+		}
+		whole, err := newFinder(top, []string{"**/.env", "**/k/**"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer whole.close()
+		whole.unwatch()
+		for _, path := range find(t, whole) {
+			// A directory that was hidden and moved to where its name does not
+			// match is hidden still, and so is what is in it.
+			if !known[path] && !underKnown(known, path) {
+				t.Fatalf("%s was not found; known %v", path, known)
+			}
+		}
+	})
+}
+
+func underKnown(known map[string]bool, path string) bool {
+	for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
+		if known[dir] {
+			return true
+		}
+	}
+	return false
+}
+
+func TestNothingNewCostsNothing(t *testing.T) {
+	top := t.TempDir()
+	put(t, filepath.Join(top, "a/.env"))
+	f := newTest(t, top, "**/.env")
+	if got := find(t, f); !slices.Equal(got, []string{"a/.env"}) {
+		t.Errorf("found %v", got)
+	}
+	f.seen = 0
+	if got := find(t, f); len(got) != 0 || f.seen != 0 {
+		t.Errorf("found %v, looked at %d entries; nothing was changed", got, f.seen)
+	}
+	put(t, filepath.Join(top, "a/b/c/.env"))
+	if got := find(t, f); !slices.Equal(got, []string{"a/b/c/.env"}) {
+		t.Errorf("found %v", got)
+	}
+}
+
+// More events than the kernel keeps, and no watches at all.
+func TestLooksAtAllWhereEventsAreLost(t *testing.T) {
+	top := t.TempDir()
+	f := newTest(t, top, "**/.env")
+	find(t, f)
+	for i := range 20_000 {
+		put(t, filepath.Join(top, fmt.Sprint("f", i)))
+	}
+	put(t, filepath.Join(top, "x/.env"))
+	if got := find(t, f); !slices.Equal(got, []string{"x/.env"}) {
+		t.Errorf("after an overflow: %v", got)
+	}
+	f.unwatch()
+	put(t, filepath.Join(top, "y/.env"))
+	if got := find(t, f); !slices.Equal(got, []string{"x/.env", "y/.env"}) {
+		t.Errorf("without watches: %v", got)
+	}
+}
+
+func TestTooManyIsAnError(t *testing.T) {
+	top := t.TempDir()
+	for i := range maxFound + 1 {
+		put(t, filepath.Join(top, fmt.Sprint("k/", i)))
+	}
+	f := newTest(t, top, "k/*")
+	if _, err := f.find(t.Context()); caisson.CodeOf(err) != caisson.CodeIsolationUnavailable {
+		t.Errorf("%v, want isolation-unavailable", err)
+	}
+	if _, err := f.find(t.Context()); caisson.CodeOf(err) != caisson.CodeIsolationUnavailable {
+		t.Errorf("the second time: %v", err)
+	}
+}
+
+// A tree of 200,000 files: once it is known, looking again takes no time.
+func BenchmarkFindAgain(b *testing.B) {
+	top := b.TempDir()
+	for i := range 2_000 {
+		dir := filepath.Join(top, fmt.Sprintf("%d/%d", i%50, i))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		for j := range 100 {
+			f, err := os.Create(filepath.Join(dir, fmt.Sprint(j)))
+			if err != nil {
+				b.Fatal(err)
+			}
+			f.Close()
+		}
+	}
+	f := newTest(b, top, "**/.env", "**/*.pem", "**/secrets")
+	start := time.Now()
+	find(b, f)
+	first := time.Since(start)
+	for b.Loop() {
+		find(b, f)
+	}
+	b.ReportMetric(float64(first.Milliseconds()), "ms-first")
+}

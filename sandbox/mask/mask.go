@@ -1,0 +1,121 @@
+//go:build linux
+
+package mask
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+)
+
+// Options say what to hide, and where.
+type Options struct {
+	// Workspace is the tree, at the same absolute path on the host and inside.
+	Workspace string
+	// Patterns are matched against paths relative to it, as internal/glob reads them.
+	Patterns []string
+	// Guest is the pid of the first process of the box. It must not have been
+	// waited for. Its user namespace was made by this process.
+	Guest int
+	// File and Dir are paths inside of an empty file and an empty directory
+	// that nobody may read.
+	File, Dir string
+}
+
+// Mask hides files of one workspace from one box. Safe for concurrent use.
+type Mask struct {
+	opts  Options
+	guest int // pidfd
+
+	mu     sync.Mutex
+	finder *finder
+	again  []string // what could not be hidden
+	closed bool
+}
+
+// Open prepares to hide; Renew does it.
+func Open(opts Options) (*Mask, error) {
+	f, err := newFinder(opts.Workspace, opts.Patterns)
+	if err != nil {
+		return nil, err
+	}
+	guest, err := unix.PidfdOpen(opts.Guest, 0)
+	if err != nil {
+		f.close()
+		return nil, caisson.Errorf(caisson.CodeSandboxLost, "open the guest: %w", err)
+	}
+	return &Mask{opts: opts, guest: guest, finder: f}, nil
+}
+
+// Renew hides what matches, and later what has come since the last time, and
+// returns it. After an error nothing may run or be read inside.
+func (m *Mask) Renew(ctx context.Context) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, caisson.Errorf(caisson.CodeSandboxLost, "the sandbox has ended")
+	}
+	found, err := m.finder.find(ctx)
+	found = append(found, m.again...)
+	m.again = found
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	slices.Sort(found)
+	found = slices.Compact(found)
+	for i, errno := range m.cover(found) {
+		// A name that has gone meanwhile hides nothing.
+		if errno == unix.ENOENT || errno == unix.ENOTDIR {
+			errno = 0
+		}
+		if errno != 0 {
+			return nil, caisson.Errorf(caisson.CodeIsolationUnavailable, "%q cannot be hidden: %w", found[i], errno).
+				WithHint("Nothing runs while what `hide` names can be read. Correct the pattern, or move the file out of the workspace.")
+		}
+	}
+	m.again = nil
+	return found, nil
+}
+
+// Close releases what Open opened. What is hidden stays so for as long as the box.
+func (m *Mask) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		m.closed = true
+		m.finder.close()
+		_ = unix.Close(m.guest)
+	}
+}
+
+// target returns what a link in the workspace leads to, relative to it, if that
+// is in the workspace.
+func target(workspace, link string) (string, bool) {
+	to, err := filepath.EvalSymlinks(filepath.Join(workspace, link))
+	if err != nil {
+		return "", false // it leads nowhere
+	}
+	rel, within := strings.CutPrefix(to, workspace+"/")
+	return rel, within
+}
+
+// errTooMany is for a tree that is beyond the bounds.
+func errTooMany(what string, most int) error {
+	return caisson.Errorf(caisson.CodeIsolationUnavailable, "`hide` %s, more than %d", what, most).
+		WithHint("Name directories instead of the files in them, or keep fewer files in the workspace.")
+}
+
+func errLook(path string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return caisson.Errorf(caisson.CodeCancelled, "cancelled while looking for what to hide: %w", err)
+	}
+	return caisson.Errorf(caisson.CodeIsolationUnavailable, "%w", fmt.Errorf("look through %q for what to hide: %w", path, err))
+}

@@ -2,16 +2,31 @@ package host
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox"
+	"github.com/caisson-run/caisson/sandbox/container"
 	"github.com/caisson-run/caisson/sandbox/namespace"
 	"github.com/caisson-run/caisson/workspace"
 )
 
 // openEngines returns the engines of this system, strongest first.
 func (h *Host) openEngines() []caisson.Engine {
-	return []caisson.Engine{namespace.New(namespace.Options{Guest: h.guest})}
+	engines := []caisson.Engine{namespace.New(namespace.Options{Guest: h.guest})}
+	for _, name := range container.Names(runtime.GOOS) {
+		engines = append(engines, h.containerEngine(name))
+	}
+	return engines
+}
+
+// containerEngine returns a container engine, as the user set it up.
+func (h *Host) containerEngine(name string) *container.Engine {
+	c := h.Config.Containers
+	return container.New(container.Options{
+		Name: name, Guest: h.guest, StateDir: h.Paths.State, Env: h.env,
+		Image: c.Image, Base: c.Base, Refresh: c.Refresh,
+	})
 }
 
 func (h *Host) engine(name string) (caisson.Engine, error) {

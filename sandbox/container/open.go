@@ -32,6 +32,10 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if ctx.Err() != nil {
 		return nil, caisson.Errorf(caisson.CodeCancelled, "cancelled before the sandbox was open: %w", context.Cause(ctx))
 	}
+	if spec.Egress != nil {
+		return nil, caisson.Errorf(caisson.CodeIsolationUnavailable, "engine %s cannot enforce what `network:` allows; its sandboxes have no network", e.opts.Name).
+			WithHint("Use the engine namespace, or leave out `network:`.")
+	}
 	cli, err := e.dial()
 	if err != nil {
 		return nil, err

@@ -19,7 +19,12 @@ const (
 	rootfsEnv = "CAISSON_TEST_ROOTFS"
 )
 
-func TestMain(m *testing.M) { os.Exit(sandboxtest.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(stormEnv) != "" {
+		os.Exit(storm())
+	}
+	os.Exit(sandboxtest.Main(m))
+}
 
 // options are those of a tested engine.
 func options(t testing.TB, name, env string) container.Options {

@@ -46,6 +46,7 @@ func (e *Engine) create(ctx context.Context, cli *client.Client, image string, l
 			Image: image, User: u.String(), Hostname: hostName(spec.ID), WorkingDir: "/",
 			Entrypoint: []string{guestPath, plan.GivenArgument}, Cmd: []string{},
 			Healthcheck: noHealthcheck(e.opts.Name),
+			StopSignal:  "SIGKILL", // the guest ignores others, and an engine that stops would wait for it
 			OpenStdin:   true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 			Labels: map[string]string{
 				labelOwner: e.owner(), labelSandbox: string(spec.ID), labelInstance: string(e.opts.Instance),

@@ -157,6 +157,15 @@ func ended(ctx context.Context, root caisson.ProcessIdentity) error {
 	return nil
 }
 
+// kill ends a guest, and with it everything in its pid namespace, without the
+// engine. Its identity is proved before it is signalled.
+func kill(ctx context.Context, root caisson.ProcessIdentity) error {
+	root.Cgroup = "" // the engine's
+	ctx, cancel := bound(ctx, lookBound)
+	defer cancel()
+	return process.EndTree(ctx, root)
+}
+
 // oomCount returns the count of processes that were ended for memory in the
 // cgroup of a process; nil where it is not counted.
 func oomCount(pid int) func() (int64, error) {

@@ -55,7 +55,7 @@ func lay(spec caisson.SandboxSpec, u user, s *staging, engine string) *plans {
 	l := &plans{tmpfs: map[string]string{}, plan: plan.Plan{
 		ID: string(spec.ID), UID: u.uid, GID: u.gid, User: userName, Home: homeFor(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/var/tmp"},
-		Files: spec.Limits.Files, Size: spec.Limits.Size, Proof: proofPath, Outside: outside, Needs: []string{"/bin/sh"},
+		Files: spec.Limits.Files, Size: spec.Limits.Size, Proof: proofPath, Outside: outside, Needs: []string{"/bin/sh"}, Ptrace: spec.Ptrace,
 	}}
 	if spec.Home != "" {
 		mounts = append(mounts, caisson.Mount{Source: spec.Home, Target: l.plan.Home, Write: true})

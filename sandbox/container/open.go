@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -32,9 +33,8 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if ctx.Err() != nil {
 		return nil, caisson.Errorf(caisson.CodeCancelled, "cancelled before the sandbox was open: %w", context.Cause(ctx))
 	}
-	if spec.Egress != nil {
-		return nil, caisson.Errorf(caisson.CodeIsolationUnavailable, "engine %s cannot enforce what `network:` allows; its sandboxes have no network", e.opts.Name).
-			WithHint("Use the engine namespace, or leave out `network:`.")
+	if err := e.cannot(spec); err != nil {
+		return nil, err
 	}
 	cli, err := e.dial()
 	if err != nil {
@@ -62,6 +62,23 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	}
 	go b.watch() // ends with the guest's stream
 	return b, nil
+}
+
+// cannot refuses what takes a mount or a socket that a container cannot be given
+// once it runs, rather than leave it out.
+func (e *Engine) cannot(spec caisson.SandboxSpec) error {
+	what := ""
+	switch {
+	case spec.Egress != nil:
+		what = "enforce what `network:` allows: its sandboxes have no network"
+	case len(spec.Hide) > 0:
+		what = "hide files that may be added while it runs (`hide:`)"
+	case slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }):
+		what = "lend a directory under a private layer (`caches:`)"
+	default:
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeUnsupported, "engine %s cannot %s", e.opts.Name, what).WithHint("Use the engine namespace or bubblewrap, or do without.")
 }
 
 // begin makes the container and starts it, with its stream in our hands.

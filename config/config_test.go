@@ -32,7 +32,7 @@ func TestDefaults(t *testing.T) {
 		Floors:         Floors{Disk: 2 << 30, Memory: 512 << 20},
 		Limits:         caisson.Limits{Memory: 4 << 30, Pids: 512, CPUs: 7, Files: 4096, Size: 16 << 30, Tmp: 1 << 30},
 		Review:         Review{24 * time.Hour, 24 * time.Hour, 30 * time.Second},
-		NetworkUnknown: "deny", OnUnknown: "ask", Prices: map[string]caisson.Price{}, Instructions: []string{"AGENTS.md", "CLAUDE.md"},
+		NetworkUnknown: "deny", OnUnknown: "ask", Prices: map[string]caisson.Price{}, Containers: Containers{Refresh: DefaultRefresh}, Instructions: []string{"AGENTS.md", "CLAUDE.md"},
 	}
 	if diff := cmp.Diff(want, c, sameConfig()); diff != "" {
 		t.Error(diff)
@@ -63,6 +63,7 @@ model_prices:
   x/m: {input: 3 USD, output: 15 USD, cache_read: 0.3 USD}
 instructions: [AGENTS.md, /home/u/rules.md]
 state_dir: /var/lib/caisson
+containers: {image: my/image, base: debian, refresh: 24h}
 network:
   - api.example.com
   - "*.example.org:443"
@@ -94,6 +95,7 @@ func TestEverySetting(t *testing.T) {
 		Review:         Review{48 * time.Hour, time.Hour, 500 * time.Millisecond}, OnUnknown: "tell",
 		Prices:       map[string]caisson.Price{"x/m": {Input: 3e6, Output: 15e6, CacheRead: 3e5, CacheWrite: 3e6}},
 		Instructions: []string{"AGENTS.md", "/home/u/rules.md"}, StateDir: "/var/lib/caisson",
+		Containers: Containers{Image: "my/image", Base: "debian", Refresh: 24 * time.Hour},
 	}
 	if diff := cmp.Diff(want, c, sameConfig()); diff != "" {
 		t.Error(diff)
@@ -247,6 +249,9 @@ func TestRepositoryOnlyTightens(t *testing.T) {
 		{"", "mounts: [{source: /etc}]", "mounts"},
 		{"", "model_prices: {a/b: {input: 0 USD, output: 0 USD}}", "model_prices"},
 		{"", "state_dir: /x", "state_dir"},
+		{"", "containers: {image: x}", "containers.image"},
+		{"", "containers: {base: x}", "containers.base"},
+		{"", "containers: {refresh: 1h}", "containers.refresh"},
 		{"", "limits: {memory: 8GiB}", "limits.memory"},
 		{"", "limits: {cpus: 8}", "limits.cpus"},
 		{"limits: {memory: 1GiB}", "limits: {memory: 2GiB}", "limits.memory"},
@@ -302,7 +307,7 @@ instructions: [docs/agents.md]
 
 func TestRepositoryRow(t *testing.T) {
 	for _, s := range Reference() {
-		if mayNot := slices.Contains([]string{"model", "engine", "env", "mounts", "credentials", "floor.disk", "floor.memory", "model_prices", "state_dir"}, s.Key); mayNot != (s.Repository == "no") {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "mounts", "credentials", "floor.disk", "floor.memory", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh"}, s.Key); mayNot != (s.Repository == "no") {
 			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
 		}
 	}
@@ -377,6 +382,7 @@ mounts: [{source: /a, target: /b, write: true}]
 model_prices: {p/m: {input: 1 USD, output: 2 USD}}
 state_dir: /s
 credentials: [{env: T, host: a.com}]
+containers: {image: i, base: b}
 `
 	c, err := Load(File{Name: "f", Data: []byte(full)}, File{})
 	if err != nil {

@@ -43,6 +43,7 @@ type Config struct {
 	Prices         map[string]caisson.Price
 	Instructions   []string
 	StateDir       string // empty: by the XDG rules
+	Containers     Containers
 
 	origins map[string]string
 }
@@ -51,6 +52,13 @@ type Config struct {
 type Floors struct {
 	Disk   int64 // bytes free where the state directory is
 	Memory int64 // bytes available
+}
+
+// Containers says what sandboxes of container engines are made from.
+type Containers struct {
+	Image   string        // the user's; empty: ours
+	Base    string        // of ours; empty: the built-in one
+	Refresh time.Duration // age at which it is made new beside the work; 0: never
 }
 
 // Review says how long reviews wait.
@@ -99,6 +107,7 @@ func defaults(processors int) Config {
 			Memory: 4 << 30, Pids: 512, CPUs: int64(max(1, processors-1)), Files: 4096, Size: 16 << 30, Tmp: 1 << 30,
 		},
 		Review:         Review{Expire: 24 * time.Hour, UseFor: 24 * time.Hour, ParkAfter: 30 * time.Second},
+		Containers:     Containers{Refresh: DefaultRefresh},
 		NetworkUnknown: UnknownDeny,
 		OnUnknown:      "ask",
 		Prices:         map[string]caisson.Price{},

@@ -90,6 +90,9 @@ func settings() []setting {
 		{Setting: Setting{"on_unknown", "ask or tell", "ask", "ask only", "What happens when a call began and nobody saw its end: a person is asked, or only the model is told."}, read: text(readOnUnknown), tighten: tightenOnUnknown},
 		{Setting: Setting{"model_prices", "prices by provider/model", "built in", "", "Prices per million tokens, as 3 USD: input, output, cache_read, cache_write."}, read: text(readPrices)},
 		{Setting: Setting{"instructions", "list of files", "AGENTS.md, CLAUDE.md", "adds files of the repository", "Files whose text is given to Caisson's own agent; relative ones are the repository's."}, read: text(readInstructions), tighten: tightenInstructions, adds: true},
+		{Setting: Setting{"containers.image", "image", "one of Caisson's, built from containers.base", "", "The image of sandboxes that a container engine makes. It needs a shell; nothing of Caisson need be in it."}, read: text(readImage(func(c *Config) *string { return &c.Containers.Image }))},
+		{Setting: Setting{"containers.base", "image", "debian:bookworm-slim", "", "What Caisson's own image is built from; tools that it lacks are installed with apt-get."}, read: text(readImage(func(c *Config) *string { return &c.Containers.Base }))},
+		{Setting: Setting{"containers.refresh", "time", "168h", "", "The age at which the image is built or pulled anew, while work goes on with the old one; 0s: never."}, read: text(readRefresh)},
 		{Setting: Setting{"state_dir", "absolute directory", "$XDG_STATE_HOME/caisson", "", "Where the ledger, workspaces and sandboxes are."}, read: text(readStateDir)},
 	})
 }

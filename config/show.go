@@ -46,6 +46,12 @@ func (c Config) Value(key string) string {
 		return strings.Join(slices.Sorted(maps.Keys(c.Prices)), ", ")
 	case "instructions":
 		return strings.Join(c.Instructions, ", ")
+	case "containers.image":
+		return c.Containers.Image
+	case "containers.base":
+		return c.Containers.Base
+	case "containers.refresh":
+		return c.Containers.Refresh.String()
 	case "state_dir":
 		return c.StateDir
 	}

@@ -3,10 +3,12 @@ package host
 import (
 	"context"
 	"path/filepath"
+	"runtime"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/sandbox/bubblewrap"
+	"github.com/caisson-run/caisson/sandbox/container"
 	"github.com/caisson-run/caisson/sandbox/landlock"
 	"github.com/caisson-run/caisson/sandbox/namespace"
 	"github.com/caisson-run/caisson/workspace"
@@ -14,11 +16,23 @@ import (
 
 // openEngines returns the engines of this system, strongest first.
 func (h *Host) openEngines() []caisson.Engine {
-	return []caisson.Engine{
+	engines := []caisson.Engine{
 		namespace.New(namespace.Options{Guest: h.guest}),
 		bubblewrap.New(bubblewrap.Options{Guest: h.guest}),
-		landlock.New(landlock.Options{Guest: h.guest, Dir: filepath.Join(h.Paths.State, "landlock")}),
 	}
+	for _, name := range container.Names(runtime.GOOS) {
+		engines = append(engines, h.containerEngine(name))
+	}
+	return append(engines, landlock.New(landlock.Options{Guest: h.guest, Dir: filepath.Join(h.Paths.State, "landlock")}))
+}
+
+// containerEngine returns a container engine, as the user set it up.
+func (h *Host) containerEngine(name string) *container.Engine {
+	c := h.Config.Containers
+	return container.New(container.Options{
+		Name: name, Guest: h.guest, StateDir: h.Paths.State, Env: h.env,
+		Image: c.Image, Base: c.Base, Refresh: c.Refresh,
+	})
 }
 
 func (h *Host) engine(name string) (caisson.Engine, error) {

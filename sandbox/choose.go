@@ -45,6 +45,9 @@ func Choose(ctx context.Context, engines []caisson.Engine, setting string, requi
 		if ctx.Err() != nil {
 			return nil, caisson.Isolation{}, caisson.Errorf(caisson.CodeCancelled, "cancelled while looking for an engine: %w", context.Cause(ctx))
 		}
+		if code := caisson.CodeOf(err); setting != "" && (code == caisson.CodeEngineUnavailable || code == caisson.CodeImageUnusable) {
+			return nil, caisson.Isolation{}, err // nothing of isolation: it may be retried, or another image named
+		}
 		reasons = append(reasons, engine.Name()+": "+err.Error())
 		var e *caisson.Error
 		if errors.As(err, &e) && e.Hint != "" && !slices.Contains(fixes, e.Hint) {

@@ -40,8 +40,11 @@ func TestScripts(t *testing.T) {
 			"bytes": cmdBytes, "same": cmdSame, "sqlite": cmdSQLite,
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
+			switch cond {
+			case "root":
 				return os.Getuid() == 0, nil
+			case "docker": // one that scripts/engines has started
+				return os.Getenv("CAISSON_TEST_DOCKER") != "", nil
 			}
 			return false, fmt.Errorf("no condition %q", cond)
 		},
@@ -69,6 +72,8 @@ func setUp(env *testscript.Env) error {
 	}
 	env.Setenv("CAISSON_GUEST", os.Getenv("CAISSON_GUEST"))
 	env.Setenv("LANG", "C.UTF-8")
+	env.Setenv("CAISSON_TEST_DOCKER", os.Getenv("CAISSON_TEST_DOCKER"))
+	env.Setenv("CAISSON_TEST_IMAGE", os.Getenv("CAISSON_TEST_IMAGE"))
 	env.Values[foreignKey{}] = &foreign{}
 	env.Defer(func() { checkLedger(env) })
 	return nil

@@ -89,6 +89,9 @@ func (b *box) watch() {
 	state := caisson.SandboxStopped
 	if _, err := b.client.Ping(ctx, client.PingOptions{}); err != nil {
 		state = caisson.SandboxLost
+		if b.shared {
+			_ = kill(ctx, b.root) // Close and Sweep say if it does not end
+		}
 	}
 	b.mu.Lock()
 	b.ending = state
@@ -133,9 +136,10 @@ func (b *box) remove(ctx context.Context) error {
 		// The engine may have heard of it though we did not hear of that.
 		err = b.engine.removeContainer(ctx, b.client, namePrefix+string(b.id))
 	}
-	if b.shared && err != nil && caisson.CodeOf(err) == caisson.CodeEngineUnavailable && ended(ctx, b.root) == nil {
-		// All that ran has ended, by the end of its stream. What the engine still
-		// has on its books goes when it is back: the directory stays for that.
+	if b.shared && caisson.CodeOf(err) == caisson.CodeEngineUnavailable && kill(ctx, b.root) == nil {
+		// All that ran has ended, though the engine may have gone without closing
+		// its streams. What it still has on its books goes when it is back: the
+		// directory stays for that.
 		return errors.Join(b.staging.unmount(), b.staging.lock.Close())
 	}
 	if err == nil && b.shared {

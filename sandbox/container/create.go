@@ -29,26 +29,30 @@ var masked = []string{
 	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/selinux",
 }
 
+// maxPids is the most that the kernel counts to (PID_MAX_LIMIT).
+const maxPids = 1 << 22
+
 // readOnly are those that the whole machine's settings are in.
 var readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
-// create makes the container, which does not run yet.
-func (e *Engine) create(ctx context.Context, cli *client.Client, image string, l *plans, u user, spec caisson.SandboxSpec) (string, error) {
+// create makes the container, which does not run yet. cpus is how many the
+// engine has: it refuses more.
+func (e *Engine) create(ctx context.Context, cli *client.Client, image string, l *plans, u user, spec caisson.SandboxSpec, cpus int) (string, error) {
 	ctx, cancel := bound(ctx, callBound)
 	defer cancel()
 	made, err := cli.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: namePrefix + string(spec.ID),
 		Config: &container.Config{
-			Image: image, User: u.String(), Hostname: "box-" + string(spec.ID), WorkingDir: "/",
+			Image: image, User: u.String(), Hostname: hostName(spec.ID), WorkingDir: "/",
 			Entrypoint: []string{guestPath, plan.GivenArgument}, Cmd: []string{},
-			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, // an image's would be a command past the guest
+			Healthcheck: noHealthcheck(e.opts.Name),
+			StopSignal:  "SIGKILL", // the guest ignores others, and an engine that stops would wait for it
 			OpenStdin:   true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
-			NetworkDisabled: true,
 			Labels: map[string]string{
 				labelOwner: e.owner(), labelSandbox: string(spec.ID), labelInstance: string(e.opts.Instance),
 			},
 		},
-		HostConfig: hostConfig(l, u, spec.Limits),
+		HostConfig: hostConfig(l, u, spec.Limits, cpus, e.opts.Name),
 	})
 	if err != nil {
 		return "", e.fault(ctx, "make the container", err)
@@ -56,8 +60,18 @@ func (e *Engine) create(ctx context.Context, cli *client.Client, image string, l
 	return made.ID, nil
 }
 
-func hostConfig(l *plans, u user, limits caisson.Limits) *container.HostConfig {
-	no := false
+// noHealthcheck keeps an image's from being run: it would be a command past the
+// guest. Podman asks systemd to run any, also none; one that it asks for in an
+// image fails, as the box has no way for it.
+func noHealthcheck(engine string) *container.HealthConfig {
+	if engine == Podman {
+		return nil
+	}
+	return &container.HealthConfig{Test: []string{"NONE"}}
+}
+
+func hostConfig(l *plans, u user, limits caisson.Limits, cpus int, engine string) *container.HostConfig {
+	no, pids := false, min(limits.Pids, maxPids)
 	return &container.HostConfig{
 		NetworkMode: "none", IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate, UsernsMode: u.mode,
 		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
@@ -69,12 +83,30 @@ func hostConfig(l *plans, u user, limits caisson.Limits) *container.HostConfig {
 		// lo of the box's own has both families, whatever the engine thinks of IPv6.
 		Sysctls: map[string]string{"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.lo.disable_ipv6": "0"},
 		Resources: container.Resources{
-			Memory: limits.Memory, MemorySwap: limits.Memory, PidsLimit: &limits.Pids, NanoCPUs: limits.CPUs * 1e9,
-			Ulimits: []*container.Ulimit{
-				{Name: "core", Soft: 0, Hard: 0},
-				{Name: "nofile", Soft: limits.Files, Hard: limits.Files},
-				{Name: "nproc", Soft: limits.Pids, Hard: limits.Pids},
-			},
+			Memory: limits.Memory, MemorySwap: limits.Memory, PidsLimit: &pids, NanoCPUs: min(limits.CPUs, int64(cpus)) * 1e9,
+			Ulimits: ulimits(limits, engine),
 		},
 	}
+}
+
+// maxFiles is more open files than any engine is refused by its own limits.
+const maxFiles = 1 << 16
+
+// podmanProcesses is what Podman's service leaves to itself of its limit.
+const podmanProcesses = 1 << 15
+
+// ulimits are what the first process is started with; the guest sets those of
+// commands. The count of a user's processes is left alone: the kernel counts all
+// of that user's on the machine, not the box's, which has its cgroup for that.
+func ulimits(limits caisson.Limits, engine string) []*container.Ulimit {
+	set := []*container.Ulimit{{Name: "core", Soft: 0, Hard: 0}}
+	if limits.Files <= maxFiles {
+		set = append(set, &container.Ulimit{Name: "nofile", Soft: limits.Files, Hard: limits.Files})
+	}
+	if most := mostProcesses(); engine == Podman && most > 0 {
+		// It would raise the limit by itself, which its user may not be allowed to.
+		most = min(most, podmanProcesses)
+		set = append(set, &container.Ulimit{Name: "nproc", Soft: most, Hard: most})
+	}
+	return set
 }

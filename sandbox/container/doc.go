@@ -10,6 +10,9 @@
 // with it everything inside. The environment of commands is in no argument list
 // and in nothing that the engine keeps or shows.
 //
+// A way out, files that are hidden and private layers it refuses: a container
+// that runs can be given no mount.
+//
 // What it does not promise: anything about the engine itself, which is root on
 // its machine, nor about the content of an image of the user's. Whether the
 // engine shares this kernel is found out, never assumed; where it does not,

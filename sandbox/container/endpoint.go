@@ -21,19 +21,12 @@ const (
 	DockerDesktop = "docker-desktop"
 )
 
-// Names returns the engines that an operating system can have, in order of
-// preference.
+// Names returns the engines of this package that an operating system can have,
+// in order of preference.
 func Names(goos string) []string {
-	switch goos {
-	case "linux":
-		return []string{Docker, Podman, Colima, DockerDesktop}
-	case "darwin":
-		return []string{Colima, Docker, Podman, OrbStack, DockerDesktop}
-	case "windows":
-		return []string{Docker, Podman, DockerDesktop}
-	default:
-		return nil
-	}
+	return slices.DeleteFunc(caisson.EngineNames(goos), func(name string) bool {
+		return !slices.Contains([]string{Docker, Podman, Colima, OrbStack, DockerDesktop}, name)
+	})
 }
 
 // place is where endpoints are looked for.

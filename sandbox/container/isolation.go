@@ -41,6 +41,9 @@ func (b *box) report(r plan.Report, limits caisson.Limits) caisson.Isolation {
 			row.Fix = "Put workspace, sandboxes and home on a file system that supports idmapped mounts (ext4, xfs, btrfs), or run caisson as an unprivileged user."
 		case control == caisson.ControlPrivileges && b.user.uid == 0:
 			row.By = "root of the engine's user namespace, which is an unprivileged user of this machine; no capabilities, no new privileges"
+		case control == caisson.ControlDisk && b.engine.opts.Name == Podman:
+			row.Enforced, row.Why = false, "Podman bounds the bytes of private directories, and not the number of files in them"
+			row.Fix = "Use an engine that bounds both, such as docker, if that matters here."
 		case control == caisson.ControlFiles && r.Landlock == 0:
 			row.Why = "the engine's filter or its kernel has no Landlock; the container stands alone"
 		}

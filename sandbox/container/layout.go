@@ -2,6 +2,7 @@ package container
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,12 +50,12 @@ func lentPaths(spec caisson.SandboxSpec) []string {
 }
 
 // lay plans the box of a checked spec for a user.
-func lay(spec caisson.SandboxSpec, u user, s *staging) *plans {
+func lay(spec caisson.SandboxSpec, u user, s *staging, engine string) *plans {
 	mounts := sandbox.Mounts(spec)
 	l := &plans{tmpfs: map[string]string{}, plan: plan.Plan{
 		ID: string(spec.ID), UID: u.uid, GID: u.gid, User: userName, Home: homeFor(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/var/tmp"},
-		Files: spec.Limits.Files, Size: spec.Limits.Size, Proof: proofPath, Outside: outside, Needs: []string{"/bin/sh"},
+		Files: spec.Limits.Files, Size: spec.Limits.Size, Proof: proofPath, Outside: outside, Needs: []string{"/bin/sh"}, Ptrace: spec.Ptrace,
 	}}
 	if spec.Home != "" {
 		mounts = append(mounts, caisson.Mount{Source: spec.Home, Target: l.plan.Home, Write: true})
@@ -66,9 +67,12 @@ func lay(spec caisson.SandboxSpec, u user, s *staging) *plans {
 		l.plan.Private = append(l.plan.Private, sandbox.PrivateWorkspace)
 	}
 	for _, path := range l.plan.Private {
-		l.tmpfs[path] = tmpfs(path, spec.Limits.Tmp, u)
+		l.tmpfs[path] = tmpfs(path, spec.Limits.Tmp, u, engine)
 	}
 	l.plan.Private = append(l.plan.Private, "/dev/shm")
+	if engine == Podman { // else it mounts one that can be written
+		l.tmpfs["/run"] = "ro,nosuid,nodev,noexec,size=65536,mode=0755"
+	}
 	for _, m := range mounts {
 		info, err := os.Lstat(m.Source)
 		l.sources = append(l.sources, m.Source)
@@ -76,8 +80,9 @@ func lay(spec caisson.SandboxSpec, u user, s *staging) *plans {
 		l.bind(s.source(m.Source), m.Target, m.Write)
 	}
 	l.bind(s.program, guestPath, false)
-	for name, target := range map[string]string{"proof": proofPath, "passwd": "/etc/passwd", "group": "/etc/group"} {
-		l.bind(filepath.Join(s.dir, name), target, false)
+	l.bind(filepath.Join(s.dir, "proof"), proofPath, false)
+	for _, name := range slices.Sorted(maps.Keys(etcFiles(u, "", spec.ID))) {
+		l.bind(filepath.Join(s.dir, name), "/etc/"+name, false)
 	}
 	l.plan.Outside = slices.DeleteFunc(slices.Clone(outside), func(path string) bool {
 		return slices.ContainsFunc(l.plan.Mounts, func(m plan.Mount) bool { return sandbox.Overlap(m.Target, path) })
@@ -96,7 +101,10 @@ func (l *plans) bind(source, target string, write bool) {
 
 // tmpfs are the options of a private directory, bounded in bytes and in number
 // of files.
-func tmpfs(path string, size int64, u user) string {
+func tmpfs(path string, size int64, u user, engine string) string {
+	if engine == Podman { // it knows no other options
+		return fmt.Sprintf("rw,exec,nosuid,nodev,size=%d,mode=1777", size)
+	}
 	mode := "0755"
 	if path == "/tmp" || path == "/var/tmp" {
 		mode = "1777"

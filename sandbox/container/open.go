@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -31,6 +32,9 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	}
 	if ctx.Err() != nil {
 		return nil, caisson.Errorf(caisson.CodeCancelled, "cancelled before the sandbox was open: %w", context.Cause(ctx))
+	}
+	if err := e.cannot(spec); err != nil {
+		return nil, err
 	}
 	cli, err := e.dial()
 	if err != nil {
@@ -60,6 +64,23 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	return b, nil
 }
 
+// cannot refuses what takes a mount or a socket that a container cannot be given
+// once it runs, rather than leave it out.
+func (e *Engine) cannot(spec caisson.SandboxSpec) error {
+	what := ""
+	switch {
+	case spec.Egress != nil:
+		what = "enforce what `network:` allows: its sandboxes have no network"
+	case len(spec.Hide) > 0:
+		what = "hide files that may be added while it runs (`hide:`)"
+	case slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }):
+		what = "lend a directory under a private layer (`caches:`)"
+	default:
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeUnsupported, "engine %s cannot %s", e.opts.Name, what).WithHint("Use the engine namespace or bubblewrap, or do without.")
+}
+
 // begin makes the container and starts it, with its stream in our hands.
 func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.InspectResponse, u user) error {
 	e := b.engine
@@ -72,13 +93,13 @@ func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 	if u.mapped {
 		if err := e.lend(s, lentPaths(spec), u); err != nil {
 			u = u.asRoot(err)
-			if err := errors.Join(s.unmount(), s.fill(note{e.at, b.instance, e.opts.Instance}, u, homeFor(mounts))); err != nil {
+			if err := errors.Join(s.unmount(), s.fill(spec.ID, note{e.at, b.instance, e.opts.Instance}, u, homeFor(mounts))); err != nil {
 				return caisson.Errorf(caisson.CodeWriteFailed, "make a directory for the box: %w", err)
 			}
 		}
 	}
-	b.user, b.plans = u, lay(spec, u, s)
-	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec); err != nil {
+	b.user, b.plans = u, lay(spec, u, s, e.opts.Name)
+	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec, max(1, b.info.NCPU)); err != nil {
 		return err
 	}
 	if b.stream, err = b.attach(ctx); err != nil {

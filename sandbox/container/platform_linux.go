@@ -157,6 +157,15 @@ func ended(ctx context.Context, root caisson.ProcessIdentity) error {
 	return nil
 }
 
+// kill ends a guest, and with it everything in its pid namespace, without the
+// engine. Its identity is proved before it is signalled.
+func kill(ctx context.Context, root caisson.ProcessIdentity) error {
+	root.Cgroup = "" // the engine's
+	ctx, cancel := bound(ctx, lookBound)
+	defer cancel()
+	return process.EndTree(ctx, root)
+}
+
 // oomCount returns the count of processes that were ended for memory in the
 // cgroup of a process; nil where it is not counted.
 func oomCount(pid int) func() (int64, error) {
@@ -194,4 +203,13 @@ func readCount(path string) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%s has no count", filepath.Base(path))
+}
+
+// mostProcesses is this user's own limit on processes, 0 for none.
+func mostProcesses() int64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil || limit.Max > 1<<40 {
+		return 0
+	}
+	return int64(limit.Max)
 }

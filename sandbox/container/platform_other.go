@@ -34,4 +34,8 @@ func within(caisson.ProcessIdentity) func(holder, pid int) (caisson.ProcessIdent
 
 func ended(context.Context, caisson.ProcessIdentity) error { return nil }
 
+func kill(context.Context, caisson.ProcessIdentity) error { return errors.ErrUnsupported }
+
 func oomCount(int) func() (int64, error) { return nil }
+
+func mostProcesses() int64 { return 0 }

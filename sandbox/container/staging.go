@@ -70,7 +70,7 @@ func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *st
 		err = errors.New("another process holds it")
 	}
 	if err == nil {
-		err = s.fill(n, u, home)
+		err = s.fill(id, n, u, home)
 	}
 	if err == nil {
 		err = os.Rename(dir, final)
@@ -82,25 +82,37 @@ func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *st
 	return s, nil
 }
 
-func (s *staging) fill(n note, u user, home string) error {
+func (s *staging) fill(id caisson.SandboxID, n note, u user, home string) error {
 	raw, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string]string{
-		"note":  string(raw),
-		"proof": s.proof + "\n",
-		"passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" +
-			fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", userName, u.uid, u.gid, userName, home) +
-			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-		"group": fmt.Sprintf("root:x:0:\n%s:x:%d:\nnogroup:x:65534:\n", userName, u.gid),
-	} {
+	files := etcFiles(u, home, id)
+	files["note"], files["proof"] = string(raw), s.proof+"\n"
+	for name, text := range files {
 		if err := atomicfile.Write(filepath.Join(s.dir, name), []byte(text), 0o444); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// etcFiles are the files of /etc that are about the box and not about an image.
+func etcFiles(u user, home string, id caisson.SandboxID) map[string]string {
+	host := hostName(id)
+	return map[string]string{
+		"passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" +
+			fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", userName, u.uid, u.gid, userName, home) +
+			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		"group":         fmt.Sprintf("root:x:0:\n%s:x:%d:\nnogroup:x:65534:\n", userName, u.gid),
+		"hosts":         "127.0.0.1 localhost " + host + "\n::1 localhost " + host + "\n",
+		"hostname":      host + "\n",
+		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+		"resolv.conf":   "",
+	}
+}
+
+func hostName(id caisson.SandboxID) string { return "box-" + string(id) }
 
 // source is where the engine finds a path of the host.
 func (s *staging) source(path string) string {

@@ -19,7 +19,12 @@ const (
 	rootfsEnv = "CAISSON_TEST_ROOTFS"
 )
 
-func TestMain(m *testing.M) { os.Exit(sandboxtest.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(stormEnv) != "" {
+		os.Exit(storm())
+	}
+	os.Exit(sandboxtest.Main(m))
+}
 
 // options are those of a tested engine.
 func options(t testing.TB, name, env string) container.Options {
@@ -48,7 +53,7 @@ func open(t testing.TB, opts container.Options) *container.Engine {
 func TestSuite(t *testing.T) {
 	for name, env := range map[string]string{container.Docker: dockerEnv, container.Podman: podmanEnv} {
 		t.Run(name, func(t *testing.T) {
-			sandboxtest.Run(t, sandboxtest.Harness{Engine: func(t testing.TB) caisson.Engine { return open(t, options(t, name, env)) }})
+			sandboxtest.Run(t, sandboxtest.Harness{OtherRoot: true, Engine: func(t testing.TB) caisson.Engine { return open(t, options(t, name, env)) }})
 		})
 	}
 }

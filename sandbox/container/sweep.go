@@ -56,6 +56,9 @@ func (e *Engine) end(ctx context.Context, l *left, root *caisson.ProcessIdentity
 	}
 	info, err := e.info(ctx, cli)
 	if err != nil {
+		if root != nil && sharesKernel(root.Boot) {
+			err = errors.Join(err, kill(ctx, *root)) // it needs no engine to end what runs
+		}
 		return err
 	}
 	if now := e.instance(info); now != l.note.Instance {

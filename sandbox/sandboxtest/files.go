@@ -183,6 +183,9 @@ print([p for p in ("/", "/usr", "/etc", "/proc/sys") if not os.statvfs(p).f_flag
 	outside := tempDir(t)
 	write(t, filepath.Join(outside, "file"), "x", 0o666)
 	o.fails("cat " + outside + "/file")
+	if h.OtherRoot {
+		return // an image has directories of these names that are its own
+	}
 	for _, path := range []string{"/etc/shadow", "/etc/ssh", "/var/lib", "/boot", "/root/.ssh", "/home/*/.ssh"} {
 		o.fails("ls -d " + path)
 	}

@@ -1,0 +1,216 @@
+//go:build linux
+
+package container_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/container"
+	"github.com/caisson-run/caisson/sandbox/sandboxtest"
+)
+
+// stormEnv makes the test program a host that opens sandboxes until it is
+// killed; it names the state directory.
+const stormEnv = "CAISSON_TEST_STORM"
+
+func storm() int {
+	e := container.New(container.Options{
+		Name: container.Docker, Endpoint: os.Getenv(dockerEnv), Guest: sandboxtest.Guest, StateDir: os.Getenv(stormEnv), Image: os.Getenv(imageEnv),
+	})
+	ctx := context.Background()
+	for {
+		fmt.Println("open")
+		sb, err := e.Open(ctx, caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: os.Getenv(stormEnv) + "/ws"})
+		if err != nil {
+			fmt.Println("failed", err)
+			return 1
+		}
+		p, err := sb.Hold(ctx, caisson.Command{Line: "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' & exec sleep 0.3"})
+		if err == nil {
+			err = p.Release()
+		}
+		if err == nil {
+			fmt.Println("guest", sb.Record().Guest.PID, sb.Record().Guest.Start)
+			fmt.Println("command", p.Identity().PID, p.Identity().Start)
+			_, err = p.Wait(ctx)
+		}
+		if err == nil {
+			err = sb.Close()
+		}
+		if err != nil {
+			fmt.Println("failed", err)
+			return 1
+		}
+	}
+}
+
+// killed runs such a host and kills it some time after it has said a number of
+// lines. It returns the processes that it named.
+func killed(t *testing.T, state string, lines int, after time.Duration) []caisson.ProcessIdentity {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(os.Environ(), stormEnv+"="+state)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var ids []caisson.ProcessIdentity
+	said := 0
+	in := bufio.NewScanner(out)
+	for in.Scan() {
+		if said++; said == lines {
+			timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+			defer timer.Stop()
+		}
+		id, err := process.Self()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var what string
+		if n, _ := fmt.Sscanf(in.Text(), "%s %d %d", &what, &id.PID, &id.Start); n == 3 {
+			ids = append(ids, id)
+		}
+		if strings.HasPrefix(in.Text(), "failed") {
+			t.Errorf("the host says: %s", in.Text())
+		}
+	}
+	_ = cmd.Wait() // it was killed
+	return ids
+}
+
+// dead waits until none of the processes lives.
+func dead(t *testing.T, ids []caisson.ProcessIdentity) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(20 * time.Second)
+	for _, id := range ids {
+		for process.Alive(id) != caisson.Dead {
+			select {
+			case <-tick.C:
+			case <-end:
+				t.Fatalf("process %d outlived its host", id.PID)
+			}
+		}
+	}
+}
+
+// nothing fails if anything is left of a state directory's boxes.
+func nothing(t *testing.T, e *container.Engine) {
+	t.Helper()
+	left, err := e.Remnants(t.Context())
+	if err != nil || len(left) > 0 {
+		t.Errorf("left: %+v, %v", left, err)
+	}
+}
+
+func stateDir(t *testing.T) string {
+	t.Helper()
+	state := t.TempDir()
+	if err := os.Mkdir(filepath.Join(state, "ws"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// The client is killed while a command runs: that ends too, and all it started.
+// Origin: moby 29700.
+func TestCase_S24(t *testing.T) {
+	opts := options(t, container.Docker, dockerEnv)
+	opts.StateDir = stateDir(t)
+	ids := killed(t, opts.StateDir, 3, 0)
+	if len(ids) != 2 {
+		t.Fatalf("the host named %d processes", len(ids))
+	}
+	dead(t, ids)
+	e := open(t, opts)
+	if err := e.Tidy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	nothing(t, e)
+}
+
+// The host process is killed at any moment during open, exec and close.
+// Origin: codex 21994, 31599; srt 139.
+func TestCase_S04(t *testing.T) {
+	opts := options(t, container.Docker, dockerEnv)
+	opts.StateDir = stateDir(t)
+	e := open(t, opts)
+	for i := range rounds(t) {
+		dead(t, killed(t, opts.StateDir, 1+i%3, time.Duration(rand.IntN(700))*time.Millisecond))
+		if err := e.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		nothing(t, e)
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil || strings.Contains(string(mounts), opts.StateDir) {
+		t.Errorf("a mount is left (%v)", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(opts.StateDir, "ws")); err != nil || len(left) > 0 {
+		t.Errorf("the workspace holds %v (%v)", left, err)
+	}
+}
+
+func rounds(t *testing.T) int {
+	n := 4
+	if text := os.Getenv("CAISSON_STORM"); text != "" {
+		if _, err := fmt.Sscan(text, &n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// A record names another instance of the engine than the one that answers: it
+// cannot tell that the sandbox is gone. Origin: reading of peers.
+func TestCase_K09(t *testing.T) {
+	opts := options(t, container.Docker, dockerEnv)
+	e := open(t, opts)
+	sb, err := e.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	record := sb.Record()
+	elsewhere := record
+	elsewhere.EngineInstance = opts.Endpoint + "#another"
+	if err := e.Sweep(t.Context(), elsewhere); caisson.CodeOf(err) != caisson.CodeEngineUnavailable {
+		t.Errorf("sweep at another instance: %v, want engine-unavailable", err)
+	}
+	down := opts
+	down.Endpoint = "unix://" + t.TempDir() + "/nothing.sock"
+	if err := open(t, down).Sweep(t.Context(), record); caisson.CodeOf(err) != caisson.CodeEngineUnavailable {
+		t.Errorf("sweep where nobody answers: %v, want engine-unavailable", err)
+	}
+	select {
+	case <-sb.Done():
+		t.Fatal("it was ended")
+	default:
+	}
+	if err := e.Sweep(t.Context(), record); err != nil {
+		t.Errorf("sweep: %v", err)
+	}
+	<-sb.Done()
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := e.Sweep(t.Context(), record); err != nil {
+		t.Errorf("second sweep: %v", err)
+	}
+	nothing(t, e)
+}

@@ -31,6 +31,9 @@ type Config struct {
 	Limits       caisson.Limits
 	Budget       caisson.Budget
 	Env          []string // names to pass in
+	Caches       []string // go, npm, pip, cargo
+	Hide         []string // patterns
+	Ptrace       bool
 	Mounts       []caisson.Mount
 	Review       Review
 	OnUnknown    string // ask or tell

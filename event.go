@@ -37,6 +37,9 @@ const (
 	EventViewerAttached  EventKind = "viewer.attached" // to the terminal of a session
 	EventViewerDetached  EventKind = "viewer.detached"
 	EventRecorded        EventKind = "session.recorded" // what its terminal showed
+	EventNetworkOpened   EventKind = "network.opened"   // the hosts that may be reached, from now on
+	EventNetworkRefused  EventKind = "network.refused"  // the first refusal of a kind to a target
+	EventNetworkUsed     EventKind = "network.used"     // by target, since the one before
 )
 
 // Event is one entry of a run's hash chain. Entries that belong to no run (a

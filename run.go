@@ -13,7 +13,10 @@ type RunSpec struct {
 	Limits    Limits      `json:"limits"`
 	Env       []string    `json:"env,omitempty"` // names only; values are never recorded
 	// Hide are patterns of files that are masked for as long as the run is.
-	Hide      []string `json:"hide,omitempty"`
+	Hide []string `json:"hide,omitempty"`
+	// Network are hosts that may be reached beside those of the config, as it
+	// writes them; "none" alone closes those too.
+	Network   []string `json:"network,omitempty"`
 	Budget    Budget   `json:"budget"`
 	Preset    string   `json:"preset"`
 	OnUnknown string   `json:"on_unknown"` // ask or tell

@@ -162,6 +162,7 @@ type Door struct {
 	mu      sync.Mutex
 	claimed map[caisson.CallID]bool
 	live    map[caisson.CallID]*live
+	begun   int // calls that have begun in this life
 }
 
 // Settle takes all calls of one turn, wherever each one is, and returns when

@@ -205,6 +205,9 @@ func TestNestedEndsWithParent(t *testing.T) {
 		if nested, err = door.Nested(call.ID); err != nil {
 			return caisson.Result{}, err
 		}
+		if at := door.Outermost(); len(at) != 1 || at[0] != call.ID {
+			t.Errorf("at work: %v", at)
+		}
 		go func() {
 			s, err := nested.Settle(context.WithoutCancel(t.Context()), []airlock.Request{{Name: "gated", Tool: w.tools["gated"], Input: `{"text":"y"}`}})
 			inner <- got{s, err}
@@ -226,6 +229,9 @@ func TestNestedEndsWithParent(t *testing.T) {
 	}
 	if _, err := nested.Settle(t.Context(), nil); caisson.CodeOf(err) != caisson.CodeCallUnknown {
 		t.Errorf("the door outlives the call: %v", err)
+	}
+	if at := door.Outermost(); len(at) != 0 {
+		t.Errorf("at work after the end: %v", at)
 	}
 	if _, err := door.Nested(s.Records[0].Call.ID); caisson.CodeOf(err) != caisson.CodeCallUnknown {
 		t.Errorf("a door for a call that has ended: %v", err)

@@ -1,7 +1,9 @@
 package airlock
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/caisson-run/caisson"
@@ -9,9 +11,10 @@ import (
 
 // live is a call whose doer is at work in this process.
 type live struct {
-	call caisson.Call
-	ctx  context.Context //nolint:containedctx // it is the call's life, which nested calls share
-	stop context.CancelCauseFunc
+	call  caisson.Call
+	order int             // of beginning
+	ctx   context.Context //nolint:containedctx // it is the call's life, which nested calls share
+	stop  context.CancelCauseFunc
 
 	mu     sync.Mutex
 	over   bool
@@ -35,6 +38,25 @@ func (d *Door) Nested(parent caisson.CallID) (*Nested, error) {
 		return nil, caisson.Errorf(caisson.CodeCallUnknown, "call %q is not under way", parent)
 	}
 	return &Nested{d, l}, nil
+}
+
+// Outermost returns the calls whose doers are at work now and that no other call
+// made, the oldest first: what runs inside a sandbox runs for one of them.
+func (d *Door) Outermost() []caisson.CallID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var at []*live
+	for _, l := range d.live {
+		if l.call.Parent == "" {
+			at = append(at, l)
+		}
+	}
+	slices.SortFunc(at, func(a, b *live) int { return cmp.Compare(a.order, b.order) })
+	ids := make([]caisson.CallID, len(at))
+	for i, l := range at {
+		ids[i] = l.call.ID
+	}
+	return ids
 }
 
 // Settle is as [Door.Settle], with three differences. The airlock gives the
@@ -69,6 +91,8 @@ func (n *Nested) Settle(ctx context.Context, requests []Request) (Settled, error
 func (d *Door) begin(ctx context.Context, stop context.CancelCauseFunc, call caisson.Call) (end func()) {
 	l := &live{call: call, ctx: ctx, stop: stop}
 	d.mu.Lock()
+	d.begun++
+	l.order = d.begun
 	d.live[call.ID] = l
 	d.mu.Unlock()
 	return func() {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -10,11 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
 func user(text string) File { return File{"config.yaml", []byte(text)} }
 
 func repo(text string) File { return File{".caisson/config.yaml", []byte(text)} }
+
+func sameConfig() cmp.Option {
+	return cmp.Options{cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Addr{})}
+}
 
 func TestDefaults(t *testing.T) {
 	c, err := load(File{}, File{}, "linux", 8)
@@ -23,11 +29,11 @@ func TestDefaults(t *testing.T) {
 	}
 	want := Config{
 		Preset: "sandboxed", Require: []caisson.Control{"files", "network", "processes"},
-		Limits:    caisson.Limits{Memory: 4 << 30, Pids: 512, CPUs: 7, Files: 4096, Size: 16 << 30, Tmp: 1 << 30},
-		Review:    Review{24 * time.Hour, 24 * time.Hour, 30 * time.Second},
-		OnUnknown: "ask", Prices: map[string]caisson.Price{}, Instructions: []string{"AGENTS.md", "CLAUDE.md"},
+		Limits:         caisson.Limits{Memory: 4 << 30, Pids: 512, CPUs: 7, Files: 4096, Size: 16 << 30, Tmp: 1 << 30},
+		Review:         Review{24 * time.Hour, 24 * time.Hour, 30 * time.Second},
+		NetworkUnknown: "deny", OnUnknown: "ask", Prices: map[string]caisson.Price{}, Instructions: []string{"AGENTS.md", "CLAUDE.md"},
 	}
-	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{})); diff != "" {
+	if diff := cmp.Diff(want, c, sameConfig()); diff != "" {
 		t.Error(diff)
 	}
 	if c.Origin("limits.memory") != Default {
@@ -58,6 +64,13 @@ model_prices:
   x/m: {input: 3 USD, output: 15 USD, cache_read: 0.3 USD}
 instructions: [AGENTS.md, /home/u/rules.md]
 state_dir: /var/lib/caisson
+network:
+  - api.example.com
+  - "*.example.org:443"
+  - {host: DB.internal, ports: [5432, 5433], private: true}
+  - localhost:8080
+network_unknown: review
+credentials: [{env: API_TOKEN, host: api.example.com}, {env: KEY, host: Other.com, header: x-api-key}]
 `
 
 func TestEverySetting(t *testing.T) {
@@ -71,11 +84,19 @@ func TestEverySetting(t *testing.T) {
 		Budget: caisson.Budget{Tokens: 1000, Cost: 5_250_000, Wall: 2 * time.Hour, Turns: 10, Output: 1 << 20},
 		Caches: []string{"go", "cargo"}, Hide: []string{"**/.env", "secrets"}, Ptrace: true,
 		Env: []string{"GOFLAGS", "CI"}, Mounts: []caisson.Mount{{Source: "/opt/go", Target: "/opt/go"}, {Source: "/srv/data", Target: "/data", Write: true}},
-		Review: Review{48 * time.Hour, time.Hour, 500 * time.Millisecond}, OnUnknown: "tell",
+		Network: []rule.Rule{
+			{Host: rule.Host{Name: "api.example.com"}, Ports: []uint16{443, 80}, Scope: rule.Public},
+			{Host: rule.Host{Name: "example.org"}, Below: true, Ports: []uint16{443}, Scope: rule.Public, Opaque: true},
+			{Host: rule.Host{Name: "db.internal"}, Ports: []uint16{5432, 5433}, Scope: rule.Private, Opaque: true},
+			{Host: rule.Host{Name: "localhost"}, Ports: []uint16{8080}, Scope: rule.Local, Opaque: true},
+		},
+		NetworkUnknown: "review",
+		Credentials:    []Credential{{"API_TOKEN", rule.Host{Name: "api.example.com"}, "Authorization"}, {"KEY", rule.Host{Name: "other.com"}, "X-Api-Key"}},
+		Review:         Review{48 * time.Hour, time.Hour, 500 * time.Millisecond}, OnUnknown: "tell",
 		Prices:       map[string]caisson.Price{"x/m": {Input: 3e6, Output: 15e6, CacheRead: 3e5, CacheWrite: 3e6}},
 		Instructions: []string{"AGENTS.md", "/home/u/rules.md"}, StateDir: "/var/lib/caisson",
 	}
-	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{})); diff != "" {
+	if diff := cmp.Diff(want, c, sameConfig()); diff != "" {
 		t.Error(diff)
 	}
 	for _, s := range Reference() {
@@ -106,6 +127,7 @@ func TestReferenceDefaults(t *testing.T) {
 				continue
 			}
 		case "supervised, sandboxed or unattended", "ask or tell", "time, or forever":
+		case "none, or list of hosts", "deny or review":
 		case "list of controls", "list of files":
 			text = "[" + text + "]"
 		default:
@@ -122,7 +144,7 @@ func TestReferenceDefaults(t *testing.T) {
 			t.Errorf("%s: %v", s.Key, err)
 			continue
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{})); diff != "" {
+		if diff := cmp.Diff(want, got, sameConfig()); diff != "" {
 			t.Errorf("%s: %s", s.Key, diff)
 		}
 	}
@@ -175,17 +197,37 @@ func TestInvalid(t *testing.T) {
 		"mounts: [{source: x}]":               `config-invalid`,
 		"mounts: [{source: /a/../b}]":         `config-invalid`,
 		"mounts: [{source: /}]":               `config-invalid`,
-		"mounts: [{source: /a}, {source: /b, target: /a}]":    `config-invalid`,
-		"review: {expire: 0s}":                                `limit-invalid`,
-		"review: {expire: forever}":                           `config-invalid`,
-		"on_unknown: maybe":                                   `config-invalid`,
-		"model_prices: {x/m: {input: 3 USD}}":                 `config-invalid config.yaml:1: model_prices.x/m: the price of output is missing`,
-		"model_prices: {x/m: {input: -3 USD, output: 1 USD}}": `limit-invalid`,
-		"model_prices: {m: {input: 3 USD, output: 1 USD}}":    `config-invalid`,
-		"instructions: [../x]":                                `config-invalid`,
-		"state_dir: x":                                        `config-invalid`,
-		"hooks: [x]":                                          `config-invalid`,
-		"a: [":                                                `config-invalid config.yaml:`,
+		"mounts: [{source: /a}, {source: /b, target: /a}]":            `config-invalid`,
+		"review: {expire: 0s}":                                        `limit-invalid`,
+		"review: {expire: forever}":                                   `config-invalid`,
+		"network: [api.example.com, \"*\"]":                           `config-invalid config.yaml:1: network[1]: a * stands only for`,
+		"network:\n  - a.com\n  - \"*.com\"":                          `config-invalid config.yaml:3: network[1]: *.com is too wide`,
+		"network: [*.example.org]":                                    `config-invalid`, // an alias of YAML: it wants quotes
+		"network: all":                                                `config-invalid config.yaml:1: network: must be none or a list of hosts`,
+		"network: [localhost]":                                        `config-invalid config.yaml:1: network[0]: localhost is not on the internet: name its port`,
+		"network: [\"http://a.com\"]":                                 `config-invalid`,
+		"network: [a.com, A.com.]":                                    `config-invalid config.yaml:1: network[1]: a.com is there twice`,
+		"network: [{host: a.com, ports: [0]}]":                        `config-invalid`,
+		"network: [{host: a.com, ports: []}]":                         `config-invalid`,
+		"network: [{ports: [80]}]":                                    `config-invalid`,
+		"network: [{host: a.com, port: 80}]":                          `config-invalid`,
+		"network_unknown: allow":                                      `config-invalid`,
+		"credentials: [{env: A}]":                                     `config-invalid config.yaml:1: credentials[0]: a credential has env and host`,
+		"credentials: [{env: A-B, host: a.com}]":                      `config-invalid`,
+		"credentials: [{env: A, host: localhost}]":                    `config-invalid`,
+		"credentials: [{env: A, host: \"*.a.com\"}]":                  `config-invalid`,
+		"credentials: [{env: A, host: a.com, header: host}]":          `config-invalid`,
+		"credentials: [{env: A, host: a.com, header: \"a: b\"}]":      `config-invalid`,
+		"credentials: [{env: A, host: a.com}, {env: A, host: b.com}]": `config-invalid`,
+		"credentials: [{env: A, host: a.com}, {env: B, host: A.com}]": `config-invalid`,
+		"on_unknown: maybe":                                           `config-invalid`,
+		"model_prices: {x/m: {input: 3 USD}}":                         `config-invalid config.yaml:1: model_prices.x/m: the price of output is missing`,
+		"model_prices: {x/m: {input: -3 USD, output: 1 USD}}":         `limit-invalid`,
+		"model_prices: {m: {input: 3 USD, output: 1 USD}}":            `config-invalid`,
+		"instructions: [../x]":                                        `config-invalid`,
+		"state_dir: x":                                                `config-invalid`,
+		"hooks: [x]":                                                  `config-invalid`,
+		"a: [":                                                        `config-invalid config.yaml:`,
 	} {
 		_, err := load(user(text), File{}, "linux", 8)
 		if err == nil {
@@ -266,7 +308,7 @@ instructions: [docs/agents.md]
 
 func TestRepositoryRow(t *testing.T) {
 	for _, s := range Reference() {
-		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "model_prices", "state_dir"}, s.Key); mayNot != (s.Repository == "no") {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "model_prices", "state_dir"}, s.Key); mayNot != (s.Repository == "no") {
 			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
 		}
 	}
@@ -342,6 +384,7 @@ hide: ["*.pem"]
 mounts: [{source: /a, target: /b, write: true}]
 model_prices: {p/m: {input: 1 USD, output: 2 USD}}
 state_dir: /s
+credentials: [{env: T, host: a.com}]
 `
 	c, err := Load(File{Name: "f", Data: []byte(full)}, File{})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/strictyaml"
+	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
 // File is a settings file that somebody has read. A zero File is none.
@@ -24,22 +25,26 @@ type File struct {
 
 // Config is what holds.
 type Config struct {
-	Model        string // provider/model; empty: must be named for each run
-	Engine       string // for this operating system; empty: the strongest usable
-	Preset       string
-	Require      []caisson.Control
-	Limits       caisson.Limits
-	Budget       caisson.Budget
-	Env          []string // names to pass in
-	Caches       []string // go, npm, pip, cargo
-	Hide         []string // patterns
-	Ptrace       bool
-	Mounts       []caisson.Mount
-	Review       Review
-	OnUnknown    string // ask or tell
-	Prices       map[string]caisson.Price
-	Instructions []string
-	StateDir     string // empty: by the XDG rules
+	Model   string // provider/model; empty: must be named for each run
+	Engine  string // for this operating system; empty: the strongest usable
+	Preset  string
+	Require []caisson.Control
+	Limits  caisson.Limits
+	Budget  caisson.Budget
+	Env     []string // names to pass in
+	Caches  []string // go, npm, pip, cargo
+	Hide    []string // patterns
+	Ptrace  bool
+	Mounts  []caisson.Mount
+	Network []rule.Rule
+	// NetworkUnknown is UnknownDeny or UnknownReview.
+	NetworkUnknown string
+	Credentials    []Credential
+	Review         Review
+	OnUnknown      string // ask or tell
+	Prices         map[string]caisson.Price
+	Instructions   []string
+	StateDir       string // empty: by the XDG rules
 
 	origins map[string]string
 }
@@ -88,11 +93,12 @@ func defaults(processors int) Config {
 		Limits: caisson.Limits{
 			Memory: 4 << 30, Pids: 512, CPUs: int64(max(1, processors-1)), Files: 4096, Size: 16 << 30, Tmp: 1 << 30,
 		},
-		Review:       Review{Expire: 24 * time.Hour, UseFor: 24 * time.Hour, ParkAfter: 30 * time.Second},
-		OnUnknown:    "ask",
-		Prices:       map[string]caisson.Price{},
-		Instructions: []string{"AGENTS.md", "CLAUDE.md"},
-		origins:      map[string]string{},
+		Review:         Review{Expire: 24 * time.Hour, UseFor: 24 * time.Hour, ParkAfter: 30 * time.Second},
+		NetworkUnknown: UnknownDeny,
+		OnUnknown:      "ask",
+		Prices:         map[string]caisson.Price{},
+		Instructions:   []string{"AGENTS.md", "CLAUDE.md"},
+		origins:        map[string]string{},
 	}
 }
 

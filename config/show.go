@@ -40,6 +40,12 @@ func (c Config) Value(key string) string {
 		return fmt.Sprint(c.Ptrace)
 	case "mounts":
 		return strings.Join(mountTexts(c.Mounts), ", ")
+	case "network":
+		return orElse(strings.Join(ruleTexts(c.Network), ", "), NoNetwork)
+	case "network_unknown":
+		return c.NetworkUnknown
+	case "credentials":
+		return strings.Join(credentialTexts(c.Credentials), ", ")
 	case "on_unknown":
 		return c.OnUnknown
 	case "model_prices":
@@ -70,4 +76,11 @@ func mountTexts(mounts []caisson.Mount) []string {
 		out = append(out, fmt.Sprintf("%s at %s %s", m.Source, m.Target, mode))
 	}
 	return out
+}
+
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
 }

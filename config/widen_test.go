@@ -26,6 +26,9 @@ func TestNoKeyCanBeWidened(t *testing.T) {
 	attempts := map[string]attempt{
 		"preset":     {"supervised", "sandboxed"},
 		"on_unknown": {"ask", "tell"},
+
+		"network":         {"[a.com]", "[a.com]"},
+		"network_unknown": {"deny", "review"},
 	}
 	for _, n := range numbers() {
 		attempts[n.key] = attempt{n.show(n.least), n.show(n.least + 1)}
@@ -72,5 +75,13 @@ func TestNoKeyCanBeWidened(t *testing.T) {
 		if e == nil || e.Code != caisson.CodeConfigWidens || e.Code.Info().Exit != 78 || e.Detail["key"] != s.Key || !strings.Contains(e.Error(), s.Key) {
 			t.Errorf("%s: %q over %q: %v", s.Key, a.repository, a.user, err)
 		}
+	}
+}
+
+// A repository that closes the network closes what would be asked for too.
+func TestRepositoryClosesTheNetwork(t *testing.T) {
+	c, err := load(user("network: [a.com]\nnetwork_unknown: review"), repo("network: none"), "linux", 8)
+	if err != nil || len(c.Network) != 0 || c.NetworkUnknown != UnknownDeny {
+		t.Errorf("%v %v %v", c.Network, c.NetworkUnknown, err)
 	}
 }

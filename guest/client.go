@@ -18,11 +18,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/wire"
 )
 
@@ -32,6 +34,10 @@ const readyBound = 5 * time.Second
 
 // StreamFD is the descriptor on which the guest program finds its stream.
 const StreamFD = wire.StreamFD
+
+// OutletFD is the descriptor on which the guest program finds its end of the
+// socket of the way out, where there is one.
+const OutletFD = outlet.FD
 
 // Options say what the guest shall do for whom.
 type Options struct {
@@ -54,6 +60,11 @@ type Options struct {
 	// OOM returns how many processes the kernel has ended for memory so far.
 	// Nil where that cannot be told.
 	OOM func() (int64, error)
+	// Egress judges and carries what leaves the sandbox, and Outlet is the host's
+	// end of a SOCK_SEQPACKET pair whose other end is the guest's descriptor
+	// OutletFD. Both or none. The client owns Outlet, also after an error.
+	Egress caisson.Egress
+	Outlet *os.File
 }
 
 // Client is the host half of one guest. Safe for concurrent use.
@@ -65,6 +76,9 @@ type Client struct {
 	done chan struct{}
 
 	stall atomic.Bool // it did not read
+
+	egress *egress // nil where there is no way out
+	mode   outlet.Mode
 
 	mu      sync.Mutex
 	streams map[uint32]stream
@@ -93,13 +107,45 @@ func Connect(ctx context.Context, conn io.ReadWriteCloser, opts Options) (*Clien
 		done: make(chan struct{}), streams: map[uint32]stream{},
 	}
 	c.out = wire.NewWriter(conn, c.stalled)
-	if err := c.greet(ctx); err != nil {
+	err := c.wayOut(ctx)
+	if err == nil {
+		err = c.greet(ctx)
+	}
+	if err != nil {
 		_ = conn.Close()
+		if c.egress != nil {
+			c.egress.close()
+		}
 		return nil, err
+	}
+	if c.egress != nil {
+		c.egress.serving.Go(c.carry) // ends with the client, or ends it
 	}
 	go c.serve() // ends when conn does
 	return c, nil
 }
+
+// wayOut takes the socket of the way out.
+func (c *Client) wayOut(ctx context.Context) (err error) {
+	if c.opts.Outlet == nil {
+		return nil
+	}
+	c.egress, err = newEgress(ctx, c.opts.Egress, c.opts.Outlet)
+	return err
+}
+
+// carry serves the way out. A guest that breaks its rules, or has closed it, is
+// cut off.
+func (c *Client) carry() {
+	err := c.egress.serve()
+	if caisson.CodeOf(err) != caisson.CodeGuestProtocol {
+		err = caisson.Errorf(caisson.CodeSandboxLost, "the guest has ended: %w", err)
+	}
+	c.cut(err)
+}
+
+// Mode says how programs inside are led to the way out; empty where there is none.
+func (c *Client) Mode() outlet.Mode { return c.mode }
 
 func (c *Client) greet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyBound)
@@ -108,10 +154,14 @@ func (c *Client) greet(ctx context.Context) error {
 	defer stop()
 	nonce := rand.Text()
 	limits := c.opts.Limits
-	err := c.out.Control(wire.TypeHello, 0, wire.Hello{
+	hello := wire.Hello{
 		Version: wire.Version, Nonce: nonce, Workspace: c.opts.Workspace, Env: wire.Bytes(c.opts.Env),
 		Files: orElse(limits.Files, 4096), Size: orElse(limits.Size, 16<<30),
-	})
+	}
+	if c.egress != nil {
+		hello.Outlet = &outlet.Options{Ports: c.opts.Egress.Ports()}
+	}
+	err := c.out.Control(wire.TypeHello, 0, hello)
 	if err == nil {
 		err = tell(c.readHello(nonce))
 	}
@@ -156,6 +206,10 @@ func (c *Client) readHello(nonce string) error {
 	if hello.Nonce != nonce {
 		return breach("its answer is not to our question")
 	}
+	if c.egress != nil && !hello.Mode.Valid() {
+		return breach("it opened no way out")
+	}
+	c.mode = hello.Mode
 	return nil
 }
 
@@ -208,6 +262,9 @@ func (c *Client) serve() {
 	c.mu.Unlock()
 	for _, s := range open {
 		s.lost(err)
+	}
+	if c.egress != nil {
+		c.egress.close()
 	}
 	close(c.done)
 }

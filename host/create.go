@@ -25,6 +25,7 @@ type RunRequest struct {
 	NoWorkspace bool
 	Budget      caisson.Budget
 	Env         []string // names
+	Network     []string // hosts beside those of the config; "none" alone closes those too
 }
 
 // NewRun checks everything that can be checked, makes the workspace, and
@@ -73,7 +74,7 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (caisson.RunSpec, error) {
 	spec := caisson.RunSpec{
 		Prompt: strings.TrimSpace(want.Prompt), Preset: orElse(want.Preset, c.Preset), Require: want.Require,
-		Env: want.Env, Limits: c.Limits, OnUnknown: c.OnUnknown, Dir: h.dir, By: Person(),
+		Env: want.Env, Network: want.Network, Limits: c.Limits, OnUnknown: c.OnUnknown, Dir: h.dir, By: Person(),
 	}
 	for _, arg := range want.Argv {
 		spec.Argv = append(spec.Argv, caisson.Bytes(arg))

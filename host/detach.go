@@ -17,11 +17,21 @@ const takeUp = 20 * time.Second
 // Detach starts a process of its own that drives a run, and returns when that
 // has the run's lease: from then on it is on record who drives.
 func (h *Host) Detach(ctx context.Context, id caisson.RunID) error {
+	r, err := h.Ledger.Run(ctx, id)
+	if err != nil {
+		return err
+	}
+	return h.detach(ctx, r, "runs", "resume", "--park", string(id))
+}
+
+// detach starts this program with args, to drive r.
+func (h *Host) detach(ctx context.Context, r caisson.Run, args ...string) error {
+	id, before := r.ID, r.Lease.Fence
 	self, err := os.Executable()
 	if err != nil {
 		return caisson.Errorf(caisson.CodeInternal, "find own program: %w", err)
 	}
-	started, err := process.Detach(process.Command{Path: self, Args: []string{"runs", "resume", "--park", string(id)}, Env: os.Environ(), Dir: h.dir})
+	started, err := process.Detach(process.Command{Path: self, Args: args, Env: os.Environ(), Dir: h.dir})
 	if err != nil {
 		return err
 	}
@@ -32,12 +42,12 @@ func (h *Host) Detach(ctx context.Context, id caisson.RunID) error {
 		if err != nil {
 			return err
 		}
-		if r.Lease.Instance != "" || r.State != caisson.RunPending {
+		if r.Lease.Fence != before || r.State.Terminal() {
 			return nil
 		}
 		if process.Alive(started) == caisson.Dead {
 			return caisson.Errorf(caisson.CodeInternal, "the process that should drive run %s ended at once", id).
-				WithHint("See why: `caisson runs resume %s`.", id)
+				WithHint("See why: `caisson %s`.", strings.Join(args, " "))
 		}
 		waiting, done := context.WithTimeout(ctx, time.Second) // one that dies writes nothing
 		n, err := h.Ledger.Wait(waiting, id, max(seen, r.Events))

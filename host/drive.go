@@ -26,6 +26,9 @@ type DriveOptions struct {
 	// [Host.AgentPTY].
 	Agent *agent.Options
 	PTY   bool
+	// Settled is called when the command of a foreign agent has ended, with the
+	// lease still held. Nil is nothing.
+	Settled func(ctx context.Context, drive caisson.Drive) error
 	// Observe is told what the built-in agent does, for display. See
 	// kernel.Options.
 	Observe func(kernel.Event)
@@ -71,6 +74,7 @@ func (h *Host) drive(ctx context.Context, drive caisson.Drive, r caisson.Run, op
 		if err == nil {
 			err = errors.Join(s.work(ctx, opts), s.close(ctx))
 		}
+		err = errors.Join(err, s.vacate())
 		switch {
 		case caisson.CodeOf(err) == caisson.CodeLeaseLost:
 			return err

@@ -40,6 +40,9 @@ func (s *session) foreign(ctx context.Context, opts DriveOptions) error {
 	settled, err := s.door.Settle(life.ctx, []airlock.Request{request})
 	why := life.end()
 	record := context.WithoutCancel(ctx)
+	if opts.Settled != nil {
+		err = errors.Join(err, opts.Settled(record, s.drive))
+	}
 	if err != nil && why == nil {
 		return err
 	}

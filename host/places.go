@@ -89,14 +89,7 @@ func (h *Host) Merge(ctx context.Context, ref string, want MergeRequest) (Merged
 // idle refuses while a run works in the workspace: what is merged would be cut
 // off at any point.
 func (h *Host) idle(ctx context.Context, ws caisson.Workspace) error {
-	if ws.Run == "" {
-		return nil
-	}
-	r, err := h.Ledger.Run(ctx, ws.Run)
-	if err != nil {
-		return err
-	}
-	busy, err := h.Driven(ctx, r)
+	r, busy, err := h.occupant(ctx, ws)
 	if err != nil {
 		return err
 	}

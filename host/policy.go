@@ -91,7 +91,7 @@ func (h *Host) askedCall(q PolicyQuestion) (caisson.Call, error) {
 	return call, err
 }
 
-// allTools are the tools of a run and the foreign agent's.
+// allTools are the tools of a run, the foreign agent's, and the network's.
 func allTools(opts tool.Options) []caisson.Tool {
-	return append(tool.Builtin(opts), agent.NewCommand(agent.Options{}))
+	return append(tool.Builtin(opts), agent.NewCommand(agent.Options{}), networkTool{})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-run/caisson/airlock"
 	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/gate"
+	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/tool"
 	"github.com/caisson-run/caisson/workspace"
@@ -22,14 +23,17 @@ type session struct {
 	drive caisson.Drive
 	run   caisson.Run
 
-	ws     *caisson.Workspace
-	config config.Config
-	policy *gate.Policy
-	box    caisson.Sandbox
-	record caisson.SandboxRecord
-	tools  *tool.Registry
-	door   *airlock.Door
+	ws      *caisson.Workspace
+	config  config.Config
+	repo    repoFiles
+	policy  *gate.Policy
+	network *network // nil: there is no way out
+	box     caisson.Sandbox
+	record  caisson.SandboxRecord
+	tools   *tool.Registry
+	door    *airlock.Door
 
+	use        *lockfile.Lock // of the workspace
 	parkAtOnce bool
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles
 }
@@ -42,13 +46,20 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.loadSettings(ctx); err != nil {
 		return err
 	}
-	if err := s.openBox(ctx); err != nil {
+	var err error
+	if s.network, err = s.newNetwork(ctx); err != nil {
 		return err
 	}
+	if err := s.openBox(ctx); err != nil {
+		return errors.Join(err, s.network.close(ctx))
+	}
 	if err := s.openTools(ctx); err != nil {
-		return errors.Join(err, s.closeBox(ctx))
+		return errors.Join(err, s.closeBox(ctx), s.network.close(ctx))
 	}
 	s.door = s.airlock().Enter(s.drive, s.subject, s.binding(), s.box.ID())
+	if s.network != nil {
+		s.network.run(s.door)
+	}
 	return nil
 }
 
@@ -62,10 +73,21 @@ func (s *session) bind(ctx context.Context) error {
 		return err
 	}
 	s.ws = &ws
+	if s.use, err = s.host.occupy(ctx, ws, s.run.ID); err != nil {
+		return err
+	}
 	if err := s.host.workspaces.Check(ctx, ws); err != nil {
 		return err
 	}
 	return s.host.workspaces.Unlock(ws) // earlier boxes of the run have been ended
+}
+
+// vacate lets others work in the workspace.
+func (s *session) vacate() error {
+	if s.use == nil {
+		return nil
+	}
+	return s.use.Close()
 }
 
 func (s *session) binding() caisson.Digest {
@@ -88,6 +110,7 @@ func (s *session) loadSettings(ctx context.Context) error {
 	if repo.digest() != s.run.Spec.RepoPolicy {
 		return caisson.Errorf(caisson.CodeWorkspaceBindingLost, "the repository's settings at the base commit are not those that run %s was made under", s.run.ID)
 	}
+	s.repo = repo
 	var err error
 	if s.config, err = s.host.configWith(repo); err != nil {
 		return err
@@ -109,6 +132,9 @@ func (s *session) openBox(ctx context.Context) error {
 		return err
 	}
 	spec := h.boxSpec(s.run.Spec, s.ws)
+	if s.network != nil {
+		s.network.give(&spec)
+	}
 	s.record = caisson.SandboxRecord{
 		ID: spec.ID, Run: s.run.ID, Workspace: s.run.Spec.Workspace, Instance: h.instance.Instance.ID,
 		Engine: engine.Name(), State: caisson.SandboxCreating, At: h.Ledger.Now(),
@@ -196,7 +222,7 @@ func (s *session) airlock() *airlock.Airlock {
 func (s *session) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
-	return errors.Join(s.importWork(ctx), s.closeBox(ctx))
+	return errors.Join(s.importWork(ctx), s.closeBox(ctx), s.network.close(ctx))
 }
 
 // fail records that a run could not be taken up. It is paused with the reason:
@@ -272,6 +298,9 @@ func (s *session) note(ctx context.Context, text string) error {
 // turnEnd brings the turn's work home: commits always, a snapshot of the tree
 // if the turn did more than read.
 func (s *session) turnEnd(ctx context.Context, turn caisson.Turn, settled airlock.Settled) error {
+	if err := s.network.flush(ctx); err != nil {
+		return err
+	}
 	if s.ws == nil {
 		return nil
 	}

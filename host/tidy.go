@@ -31,7 +31,7 @@ const (
 func (h *Host) tidy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tidyBound)
 	defer cancel()
-	var errs []error
+	errs := []error{h.tidySessions(ctx)}
 	for _, s := range h.sources() {
 		if s.tidy == nil {
 			continue
@@ -160,13 +160,7 @@ func removeIfThere(path string) error {
 }
 
 func (h *Host) askedInstances(ctx context.Context) (map[caisson.InstanceID]bool, error) {
-	filter := caisson.RunFilter{}
-	for _, s := range caisson.RunStates().States() {
-		if state := caisson.RunState(s); !state.Terminal() {
-			filter.States = append(filter.States, state)
-		}
-	}
-	runs, err := h.Ledger.Runs(ctx, filter)
+	runs, err := h.open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,8 @@ type RunView struct {
 	Grants    []caisson.Grant      `json:"grants"`
 	// Sandboxes are the boundaries that it had, one a life.
 	Sandboxes []caisson.SandboxRecord `json:"sandboxes"`
+	// Recordings are what the terminals of a session showed, one a life.
+	Recordings []caisson.Spill `json:"recordings,omitempty"`
 }
 
 // ShowRun returns a run with all that belongs to it.
@@ -51,7 +53,10 @@ func (h *Host) ShowRun(ctx context.Context, id caisson.RunID) (RunView, error) {
 		return v, err
 	}
 	v.Isolation = lastIsolation(v.Sandboxes)
-	return v, nil
+	if v.Run.Spec.Session == caisson.SessionTerminal {
+		v.Recordings, err = h.Recordings(ctx, id)
+	}
+	return v, err
 }
 
 // lastIsolation is the isolation of the last boundary, as it was recorded.

@@ -6,7 +6,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/gate"
+	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -39,6 +41,14 @@ func (want RunRequest) check() error {
 	for _, name := range want.Env {
 		if !envName.MatchString(name) {
 			return wrong("--env takes the name of a variable, and %q is none", name)
+		}
+	}
+	for _, text := range want.Network {
+		if text == config.NoNetwork && len(want.Network) == 1 {
+			break
+		}
+		if _, err := rule.Parse(text); err != nil {
+			return wrong("--network %s: %w", text, err)
 		}
 	}
 	return nil

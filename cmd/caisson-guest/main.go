@@ -1,7 +1,9 @@
 // Command caisson-guest is the first process inside a boundary. The host starts
 // it with one end of a stream as descriptor 3; it is of no use to people. With
-// the argument "box" it first builds the box that it is in; with "given" the
-// stream is its standard input and output, and the box was made by somebody else.
+// the argument "box" or "wrapped" it first builds, or finishes, the box that it
+// is in; with "stage" it makes ready what a wrapper needs and becomes that; with
+// "given" the stream is its standard input and output, and the box was made by
+// somebody else.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -15,6 +17,7 @@ import (
 
 	"github.com/caisson-run/caisson/guest/box"
 	"github.com/caisson-run/caisson/guest/inside"
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/guest/wire"
 )
@@ -33,19 +36,24 @@ func serve() error {
 	if len(os.Args) > 1 {
 		mode = os.Args[1]
 	}
-	if mode == plan.GivenArgument {
-		stream, err := box.Given()
+	switch mode {
+	case plan.GivenArgument:
+		stream, out, err := box.Given()
 		if err != nil {
 			return err
 		}
-		return inside.Serve(inside.Options{Stream: stream})
+		return inside.Serve(inside.Options{Stream: stream, Outlet: out})
+	case plan.StageArgument:
+		return box.Stage()
 	}
 	unix.CloseOnExec(wire.StreamFD)
 	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
-	if mode == plan.Argument {
-		if err := box.SetUp(); err != nil {
+	var out *outlet.Outlet
+	if mode == plan.Argument || mode == plan.WrappedArgument {
+		var err error
+		if out, err = box.SetUp(mode); err != nil {
 			return err
 		}
 	}
-	return inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream")})
+	return inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream"), Outlet: out})
 }

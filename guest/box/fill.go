@@ -89,17 +89,7 @@ func (r *root) makeEtc() error {
 			return err
 		}
 	}
-	p, host := r.plan, hostName(r.plan)
-	for name, text := range map[string]string{
-		"passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" +
-			fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", p.User, p.UID, p.GID, p.User, p.Home) +
-			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-		"group":         fmt.Sprintf("root:x:0:\n%s:x:%d:\nnogroup:x:65534:\n", p.User, p.GID),
-		"hosts":         "127.0.0.1 localhost " + host + "\n::1 localhost " + host + "\n",
-		"hostname":      host + "\n",
-		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-		"resolv.conf":   "",
-	} {
+	for name, text := range r.plan.EtcFiles() {
 		if err := put("etc/"+name, []byte(text)); err != nil {
 			return err
 		}
@@ -216,11 +206,10 @@ func hide(name string) error {
 // makePrivate mounts the box's own directories, each bounded in bytes and in
 // number of files, before the workspace: that may lie below one of them.
 func (r *root) makePrivate() error {
-	inodes := min(max(r.plan.Tmp/4096, 1024), 1<<18)
-	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=", r.plan.Tmp, inodes)
+	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=", r.plan.Tmp, plan.Inodes(r.plan.Tmp))
 	for _, path := range r.plan.Private {
 		name, mode := inside(path), "0755"
-		if name == "tmp" || name == "dev/shm" || name == "var/tmp" {
+		if plan.Shared(path) {
 			mode = "1777"
 		}
 		at, err := r.point(name, true)

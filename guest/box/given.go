@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
@@ -48,28 +49,30 @@ const streamFD = 20
 // process, what SetUp makes of one of our own: files by Landlock, system calls
 // by a filter, no new privileges; then it tries the forbidden things, and
 // reports. The stream that it returns is standard input and output, in whose
-// places is nothing any more. After an error the caller must exit at once.
-func Given() (*Stream, error) {
+// places is nothing any more; the way out is nil where the plan has none. After
+// an error the caller must exit at once.
+func Given() (*Stream, *outlet.Outlet, error) {
 	if len(os.Environ()) > 0 {
 		// What the image and the engine set is for nobody, and stays readable in
 		// /proc for as long as the first process lives.
-		return nil, unix.Exec("/proc/self/exe", os.Args, nil)
+		return nil, nil, unix.Exec("/proc/self/exe", os.Args, nil)
 	}
 	unix.Umask(0o022)
 	ignoreSignals()
 	s, err := takeStdio()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var p plan.Plan
 	if err := receive(s, &p); err != nil {
-		return nil, fmt.Errorf("read plan: %w", err)
+		return nil, nil, fmt.Errorf("read plan: %w", err)
 	}
-	report, buildErr := enclose(p)
+	var out *outlet.Outlet
+	report, buildErr := enclose(p, &out)
 	if err := send(s, report); err != nil {
-		return nil, fmt.Errorf("write report: %w", err)
+		return nil, nil, fmt.Errorf("write report: %w", err)
 	}
-	return s, buildErr
+	return s, out, buildErr
 }
 
 // takeStdio moves standard input and output out of the way of commands.
@@ -123,9 +126,10 @@ func send(w io.Writer, what any) error {
 	return err
 }
 
-func enclose(p plan.Plan) (plan.Report, error) {
+func enclose(p plan.Plan, out **outlet.Outlet) (plan.Report, error) {
 	return runSteps(p, []step{
 		{"look", lookAround},
+		wayOut(out),
 		{"limits", setLimits},
 		{"landlock", restrictGiven},
 		{"capabilities", dropCapabilities},

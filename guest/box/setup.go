@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
@@ -32,38 +33,51 @@ import (
 const setUpSeconds = 8
 
 // SetUp reads the plan from plan.ControlFD, builds the box, proves it and
-// reports. After an error the caller must exit at once: the process is in an
-// unfinished box. It exits by itself when the host goes away meanwhile.
-func SetUp() error {
+// reports. argument says what is there already: plan.Argument nothing but the
+// namespaces, plan.WrappedArgument all that a wrapper makes. After an error the
+// caller must exit at once: the process is in an unfinished box. It exits by
+// itself when the host goes away meanwhile. What it returns is the way out, nil
+// where the plan has none.
+func SetUp(argument string) (*outlet.Outlet, error) {
+	if argument == plan.WrappedArgument {
+		if err := closeWrapper(); err != nil {
+			return nil, err
+		}
+	}
 	control := os.NewFile(plan.ControlFD, "control")
 	if control == nil {
-		return errors.New("read plan: no descriptor")
+		return nil, errors.New("read plan: no descriptor")
 	}
 	defer control.Close()
 	var p plan.Plan
 	raw, err := io.ReadAll(control)
 	if err != nil {
-		return fmt.Errorf("read plan: %w", err)
+		return nil, fmt.Errorf("read plan: %w", err)
 	}
 	if err := json.Unmarshal(raw, &p); err != nil { // also: the host died before it had sent all
-		return fmt.Errorf("read plan: %w", err)
+		return nil, fmt.Errorf("read plan: %w", err)
 	}
 	unix.Umask(0o022)
 	ignoreSignals()
 	stop, err := watchHost()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer stop()
-	report, err := build(p)
+	var out *outlet.Outlet
+	steps := boxSteps(&out)
+	if argument == plan.WrappedArgument {
+		steps = wrappedSteps(&out)
+	}
+	report, err := runSteps(p, steps)
 	raw, marshalErr := json.Marshal(report)
 	if marshalErr != nil {
-		return marshalErr
+		return nil, marshalErr
 	}
 	if _, writeErr := control.Write(raw); writeErr != nil {
-		return fmt.Errorf("write report: %w", writeErr)
+		return nil, fmt.Errorf("write report: %w", writeErr)
 	}
-	return err
+	return out, err
 }
 
 // ignoreSignals readies the first process for programs that signal it: they have
@@ -110,9 +124,15 @@ type step struct {
 	do   func(*plan.Plan, *plan.Report) error
 }
 
-func build(p plan.Plan) (plan.Report, error) {
-	return runSteps(p, []step{
+// wayOut opens the way out into out, where the plan has one.
+func wayOut(out **outlet.Outlet) step {
+	return step{"way out", func(p *plan.Plan, _ *plan.Report) error { return openOutlet(p, out) }}
+}
+
+func boxSteps(out **outlet.Outlet) []step {
+	return []step{
 		{"network", upLoopback},
+		wayOut(out),
 		{"root", buildRoot},
 		{"host name", setNames},
 		{"limits", setLimits},
@@ -120,7 +140,7 @@ func build(p plan.Plan) (plan.Report, error) {
 		{"capabilities", dropCapabilities},
 		{"seccomp", filterSyscalls},
 		{"self-test", prove},
-	})
+	}
 }
 
 // runSteps does one after the other, up to the first that does not succeed.
@@ -158,13 +178,11 @@ func upLoopback(*plan.Plan, *plan.Report) error {
 }
 
 func setNames(p *plan.Plan, _ *plan.Report) error {
-	if err := unix.Sethostname([]byte(hostName(p))); err != nil {
+	if err := unix.Sethostname([]byte(p.HostName())); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
 	return nil
 }
-
-func hostName(p *plan.Plan) string { return "box-" + p.ID }
 
 // setLimits sets what every process inherits. Address space is left alone: it
 // is not memory, and Node, Java and Go reserve far more than they use.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/wire"
 	"github.com/caisson-run/caisson/internal/proctree"
 )
@@ -22,6 +23,10 @@ type Options struct {
 	// Stream leads to the host. Serve owns it. A descriptor should not block, so
 	// that waiting for it holds no thread.
 	Stream io.ReadWriteCloser
+	// Outlet is the way out, if the set-up has opened it already. Else Serve opens
+	// the one that the host's hello asks for, with the capabilities that this
+	// process was given for it, and drops them.
+	Outlet *outlet.Outlet
 }
 
 // server is the guest.
@@ -33,6 +38,7 @@ type server struct {
 	root   *os.Root // of the workspace; nil without one
 	null   *os.File
 	lane   *lane
+	outlet *outlet.Outlet
 
 	mu      sync.Mutex
 	open    map[uint32]stream
@@ -60,13 +66,16 @@ func Serve(o Options) error {
 	debug.SetGCPercent(25)
 	s := &server{
 		stream: o.Stream, in: wire.NewReader(o.Stream, wire.MaxControl), out: wire.NewWriter(o.Stream, nil),
-		open: map[uint32]stream{}, holders: map[int]*spawn{},
+		open: map[uint32]stream{}, holders: map[int]*spawn{}, outlet: o.Outlet,
 	}
 	if err := s.prepare(); err != nil {
 		refusal := caisson.Errorf(caisson.CodeSandboxLost, "the guest cannot serve: %w", err)
 		_ = s.out.Control(wire.TypeFailed, 0, refusal) // the stream may be what is broken
 		_ = o.Stream.Close()
 		return err
+	}
+	if s.outlet != nil {
+		go s.runOutlet() // ends with the host's socket
 	}
 	err := s.take()
 	_ = s.stream.Close()
@@ -112,7 +121,11 @@ func (s *server) prepare() error {
 	if s.lane, err = newLane(s.stream, s.out); err != nil {
 		return err
 	}
-	return s.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: s.hello.Nonce})
+	mode, err := s.openOutlet()
+	if err != nil {
+		return err
+	}
+	return s.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: s.hello.Nonce, Mode: mode})
 }
 
 // take takes the host's frames. The host is trusted; what is checked here keeps

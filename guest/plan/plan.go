@@ -7,15 +7,18 @@
 // not run anything of the box's yet.
 package plan
 
+import "github.com/caisson-run/caisson/guest/outlet"
+
 // Argument is what the guest program is started with to build a box first.
 const Argument = "box"
 
 // Descriptors that the guest is started with. 0, 1 and 2 are /dev/null; from
 // MountFD on come the mounts that the host has prepared.
 const (
-	StreamFD  = 3 // the host's stream, for as long as the sandbox lives
-	ControlFD = 4 // the plan in, the report out, then closed
-	MountFD   = 5
+	StreamFD  = 3         // the host's stream, for as long as the sandbox lives
+	ControlFD = 4         // the plan in, the report out, then closed
+	OutletFD  = outlet.FD // the socket of the way out; closed where there is none
+	MountFD   = 6
 )
 
 // Plan is everything that the set-up needs to know.
@@ -54,6 +57,12 @@ type Plan struct {
 	Mask Mask `json:"mask,omitzero"`
 	// Ptrace lets programs inside trace each other.
 	Ptrace bool `json:"ptrace,omitempty"`
+	// Outlet is the way out, or nil.
+	Outlet *outlet.Options `json:"outlet,omitempty"`
+	// OutletAt is the path inside of a SOCK_SEQPACKET socket on which the host
+	// waits for the way out, where the guest cannot be started with OutletFD. The
+	// host takes one connection, the guest's, which comes before any program runs.
+	OutletAt string `json:"outlet_at,omitempty"`
 	// Outside are paths of the host that must not be there inside.
 	Outside []string `json:"outside"`
 	// Socket is the name of an abstract unix socket on which the host listens
@@ -81,6 +90,10 @@ type Mount struct {
 	Layer bool `json:"layer,omitempty"`
 	// Dir says that it is a directory.
 	Dir bool `json:"dir,omitempty"`
+	// Dev and Ino are what the host saw at Source: where a wrapper makes the
+	// mounts, they must be found at Target, with no link on the way.
+	Dev uint64 `json:"dev,omitempty"`
+	Ino uint64 `json:"ino,omitempty"`
 }
 
 // Writable tells whether programs inside can write there.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/outlet"
 )
 
 // Hello is the first frame of each side.
@@ -16,6 +17,10 @@ type Hello struct {
 	Env       []caisson.Bytes `json:"env,omitempty"`
 	Files     int64           `json:"files,omitempty"` // open files per process
 	Size      int64           `json:"size,omitempty"`  // of one file, bytes
+	// Outlet is the way out, whose socket is outlet.FD at the guest.
+	Outlet *outlet.Options `json:"outlet,omitempty"`
+	// Mode is the guest's: how connections are caught, where there is an Outlet.
+	Mode outlet.Mode `json:"mode,omitempty"`
 }
 
 // Hold asks for a held process.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/caisson-run/caisson"
@@ -93,7 +94,7 @@ before it happens, and done inside the boundary.`,
 	root.SetFlagErrorFunc(usageOf)
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
-		a.runCommand(), a.runsCommand(), a.reviewCommand(), a.workspaceCommand(), a.policyCommand(),
+		a.runCommand(), a.runsCommand(), a.reviewCommand(), a.sandboxCommand(), a.workspaceCommand(), a.policyCommand(),
 		a.auditCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()
@@ -215,6 +216,20 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// escapes are the sequences by which programs drive a terminal: control
+// sequences, strings up to their end, and single functions. Source: ECMA-48.
+var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[ -/]*[0-~])|\r(?:\n)?")
+
+// plain is the text of what was written for a terminal.
+func plain(s string) string {
+	return escapes.ReplaceAllStringFunc(s, func(found string) string {
+		if found[0] == '\r' {
+			return "\n"
+		}
+		return ""
+	})
 }
 
 // line is printable text on one line of at most n characters.

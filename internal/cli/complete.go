@@ -54,3 +54,23 @@ func workspaceNames(ctx context.Context, h *host.Host, _ string) ([]string, erro
 	}
 	return names, err
 }
+
+func sessionNames(ctx context.Context, h *host.Host, prefix string) ([]string, error) {
+	runs, err := h.Ledger.Runs(ctx, caisson.RunFilter{Prefix: prefix, Limit: 50})
+	var names []string
+	for _, r := range runs {
+		if r.Spec.Session == caisson.SessionTerminal && !r.State.Terminal() {
+			names = append(names, string(r.ID)+"\t"+line(wantOf(r), 50))
+		}
+	}
+	return names, err
+}
+
+func boxNames(ctx context.Context, h *host.Host, _ string) ([]string, error) {
+	list, err := h.ListBoxes(ctx, false)
+	var names []string
+	for _, v := range list {
+		names = append(names, string(v.ID)+"\t"+line(plain(v.Want), 50))
+	}
+	return names, err
+}

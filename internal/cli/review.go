@@ -102,9 +102,14 @@ func callSubject(c caisson.Call, tree string) string {
 	var search struct {
 		Pattern  string `json:"pattern"`
 		Question string `json:"question"`
+		Host     string `json:"host"`
+		Port     int    `json:"port"`
 	}
 	if json.Unmarshal(c.Input, &search) == nil && search.Pattern+search.Question != "" {
 		return search.Pattern + search.Question
+	}
+	if search.Host != "" && search.Port != 0 {
+		return fmt.Sprintf("%s:%d", search.Host, search.Port)
 	}
 	if len(c.Facets.Paths) > 0 {
 		path := c.Facets.Paths[0].Path

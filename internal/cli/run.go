@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
+	"github.com/caisson-run/caisson/terminal"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -59,6 +61,7 @@ command's own status.`,
 	flags.Int64Var(&want.Budget.Calls, "max-calls", 0, "calls")
 	flags.DurationVar(&want.Budget.Wall, "deadline", 0, "running time; waiting for a person does not count")
 	flags.StringSliceVar(&want.Env, "env", nil, "names of variables of yours that the agent may see")
+	flags.StringSliceVar(&want.Network, "network", nil, "hosts that may be reached beside those of the config, as HOST, HOST:PORT or *.HOST; none: not even those")
 	flags.BoolVarP(&detach, "detach", "d", false, "go on in the background; what is asked parks the run at once")
 	cmd.RunE = a.with(func(ctx context.Context, h *host.Host, args []string) error {
 		if !(*cost >= 0 && *cost <= maxCost) { // not a number is neither
@@ -112,6 +115,13 @@ func (a *app) resume(ctx context.Context, h *host.Host, r caisson.Run, opts host
 	if r.State.Terminal() {
 		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State)
 	}
+	if r.Spec.Session == caisson.SessionTerminal {
+		keys, err := terminal.ParseKeys(terminal.DefaultKeys)
+		if err != nil {
+			return err
+		}
+		return a.reattach(ctx, h, r, attachOptions{keys: keys})
+	}
 	return a.drive(ctx, h, r, opts)
 }
 
@@ -136,11 +146,11 @@ func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID)
 // prints what happens meanwhile.
 func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
 	w := a.newWatch(ctx, h, r)
-	stop := newStopper(h, r.ID, w.stopping)
+	stop := newStopper(h, r, w.stopping)
 	defer stop.close()
 	opts.Pause = stop.pause
 	if w.foreign {
-		pty, err := h.AgentPTY(ctx, r.ID, a.terminal())
+		pty, err := h.AgentPTY(ctx, r.ID, a.terminal() && r.Spec.Session == "")
 		if err != nil {
 			return err
 		}
@@ -175,8 +185,9 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 	if err != nil {
 		return err
 	}
+	calls = slices.DeleteFunc(calls, func(c caisson.CallRecord) bool { return c.Call.Parent != "" })
 	own := r.State.Terminal() && r.Cause == "" && len(calls) > 0 && calls[len(calls)-1].Result != nil && calls[len(calls)-1].Result.Error == nil
-	own = own && !term.IsTerminal(int(a.io.Err.Fd())) // on a terminal the person is told how to go on
+	own = own && (r.Spec.Session != "" || !term.IsTerminal(int(a.io.Err.Fd()))) // on a terminal the person is told how to go on
 	switch {
 	case a.json:
 		if err := encode(a.io.Err, r); err != nil {
@@ -239,6 +250,10 @@ func (a *app) summary(w io.Writer, r caisson.Run) {
 	case !r.State.Terminal():
 		fmt.Fprintf(w, "  go on: caisson runs resume %s\n", r.ID)
 	case r.Spec.Workspace != "":
-		fmt.Fprintf(w, "  see it: caisson workspace diff %s   take it: caisson workspace merge %s\n", r.ID, r.ID)
+		ref := string(r.ID) // the workspace has its name
+		if r.Spec.Session != "" {
+			ref = string(r.Spec.Workspace)
+		}
+		fmt.Fprintf(w, "  see it: caisson workspace diff %s   take it: caisson workspace merge %s\n", ref, ref)
 	}
 }

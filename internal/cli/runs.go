@@ -87,16 +87,7 @@ func (a *app) runState(r caisson.Run) string {
 }
 
 // wantOf is what a run was asked to do.
-func wantOf(r caisson.Run) string {
-	if len(r.Spec.Argv) == 0 {
-		return r.Spec.Prompt
-	}
-	text := "--"
-	for _, arg := range r.Spec.Argv {
-		text += " " + string(arg)
-	}
-	return text
-}
+func wantOf(r caisson.Run) string { return plain(host.WantOf(r.Spec)) }
 
 // runArg is a command on one run, named by its first argument.
 func (a *app) runArg(use, short string, do func(ctx context.Context, h *host.Host, r caisson.Run) error) *cobra.Command {
@@ -145,7 +136,10 @@ func (a *app) runDetails(w io.Writer, v host.RunView, left bool) {
 		fmt.Fprintf(w, "  · %s\n", a.callLine(c, tree))
 	}
 	if n := len(v.Calls); len(r.Spec.Argv) > 0 && n > 0 && v.Calls[n-1].Result != nil {
-		fmt.Fprintf(w, "\n%s\n", printable(strings.TrimRight(v.Calls[n-1].Result.Text, "\n")))
+		fmt.Fprintf(w, "\n%s\n", printable(strings.TrimRight(plain(v.Calls[n-1].Result.Text), "\n")))
+	}
+	for _, r := range v.Recordings {
+		fmt.Fprintf(w, "  recording  %s  %d bytes\n", printable(r.Path), r.Bytes)
 	}
 	for _, q := range v.Open {
 		fmt.Fprintf(w, "  ? %s\n", a.askedLine(q))
@@ -183,6 +177,9 @@ func (a *app) runsAttach() *cobra.Command {
 			driven, err := h.Driven(ctx, r)
 			if err != nil {
 				return err
+			}
+			if r.Spec.Session == caisson.SessionTerminal && !r.State.Terminal() && !a.json {
+				return a.resume(ctx, h, r, host.DriveOptions{})
 			}
 			if driven || r.State.Terminal() || !a.terminal() || a.json {
 				return a.watch(ctx, h, r)

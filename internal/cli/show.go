@@ -96,6 +96,8 @@ func (l *lines) event(ctx context.Context, e caisson.Event) error {
 		Turn   int              `json:"n"`
 		Text   string           `json:"text"`
 		Why    string           `json:"why"`
+		Target string           `json:"target"`
+		Reason string           `json:"reason"`
 	}
 	if json.Unmarshal(e.Body, &ref) != nil {
 		return nil // a body of a later version: not for this reader
@@ -136,6 +138,8 @@ func (l *lines) event(ctx context.Context, e caisson.Event) error {
 			return nil
 		}
 		return l.answer(ctx, e.Run, ref.Turn)
+	case caisson.EventNetworkRefused:
+		l.to.line("  x network %s", line(strings.TrimSpace(ref.Target+" refused: "+ref.Reason), 120))
 	case caisson.EventNote:
 		l.to.line("  ! %s", line(ref.Text, 200))
 	default: // the rest is for the log

@@ -13,7 +13,8 @@ import (
 )
 
 // stopper turns the person's Ctrl-C into a pause, and a second one into a
-// cancel. SIGTERM and SIGHUP pause: a shutdown is not the person's no.
+// cancel. SIGTERM and SIGHUP pause: a shutdown is not the person's no. A session
+// cannot go on later: there, the first of any is a cancel.
 type stopper struct {
 	pause   chan caisson.Cause // receives why, once
 	signals chan os.Signal
@@ -22,14 +23,14 @@ type stopper struct {
 }
 
 // newStopper listens until close. said is called when the first signal is taken.
-func newStopper(h *host.Host, id caisson.RunID, said func()) *stopper {
+func newStopper(h *host.Host, r caisson.Run, said func()) *stopper {
 	s := &stopper{pause: make(chan caisson.Cause, 1), signals: make(chan os.Signal, 4), done: make(chan struct{})}
 	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	s.ended.Go(func() { s.listen(h, id, said) })
+	s.ended.Go(func() { s.listen(h, r, said) })
 	return s
 }
 
-func (s *stopper) listen(h *host.Host, id caisson.RunID, said func()) {
+func (s *stopper) listen(h *host.Host, r caisson.Run, said func()) {
 	for count := 0; ; {
 		select {
 		case <-s.done:
@@ -40,14 +41,15 @@ func (s *stopper) listen(h *host.Host, id caisson.RunID, said func()) {
 			if sig != os.Interrupt {
 				cause = caisson.CauseShutdown
 			}
-			if count == 1 {
+			session := r.Spec.Session != ""
+			if count == 1 && !session {
 				s.pause <- cause
 				said()
 				continue
 			}
-			if sig == os.Interrupt {
+			if session || sig == os.Interrupt {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-				_, _ = h.Ledger.AskCancel(ctx, id, caisson.CauseUser, host.Person()) // a third Ctrl-C asks again
+				_, _ = h.Ledger.AskCancel(ctx, r.ID, cause, host.Person()) // another signal asks again
 				cancel()
 			}
 		}

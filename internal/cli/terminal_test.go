@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -114,6 +115,27 @@ func (p *person) start(size pty.Winsize, args ...string) *seat {
 	return s
 }
 
+// startOn is start on a terminal that is the test's.
+func (p *person) startOn(master, tty *os.File, size pty.Winsize, args ...string) *seat {
+	p.t.Helper()
+	s := &seat{t: p.t, tty: master, more: make(chan struct{}, 1), end: make(chan struct{}), cmd: exec.Command("caisson", args...)}
+	s.cmd.Dir, s.cmd.Env = p.repo, p.env
+	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = tty, tty, tty
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := pty.Setsize(master, &size); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	go func() {
+		defer close(s.end)
+		_, _ = io.Copy(s, master) // ends with EIO when nobody has the terminal
+	}()
+	p.t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // has ended, where all went well
+	return s
+}
+
 func (s *seat) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +161,8 @@ func (s *seat) see(text string, n int) {
 		select {
 		case <-s.more:
 		case <-late:
-			s.t.Fatalf("%q is not on the screen %d times:\n%s", text, n, s.screen())
+			screen := s.screen()
+			s.t.Fatalf("%q is not on the screen %d times:\n%s", text, n, screen[max(0, len(screen)-4000):])
 		}
 	}
 }
@@ -158,6 +181,25 @@ func (s *seat) ends(status int) {
 	_ = s.cmd.Wait()
 	if got := s.cmd.ProcessState.ExitCode(); got != status {
 		s.t.Fatalf("status %d, want %d:\n%s", got, status, s.screen())
+	}
+}
+
+// exits is ends for a terminal that the test has too.
+func (s *seat) exits(status int) {
+	s.t.Helper()
+	_ = s.cmd.Wait()
+	if got := s.cmd.ProcessState.ExitCode(); got != status {
+		s.t.Fatalf("status %d, want %d:\n%s", got, status, s.screen())
+	}
+}
+
+// tolerate waits for the end and wants one of the statuses.
+func (s *seat) tolerate(statuses ...int) {
+	s.t.Helper()
+	<-s.end
+	_ = s.cmd.Wait()
+	if got := s.cmd.ProcessState.ExitCode(); !slices.Contains(statuses, got) {
+		s.t.Fatalf("status %d, want one of %v:\n%s", got, statuses, s.screen())
 	}
 }
 

@@ -51,8 +51,9 @@ var Masks = plan.Mask{File: "/.hidden-file", Dir: "/.hidden-dir"}
 // Layout is a plan with the descriptors that go with it: the mounts of the plan
 // that have an FD, in their order.
 type Layout struct {
-	Plan  plan.Plan
-	Trees []*os.File
+	Plan   plan.Plan
+	Trees  []*os.File
+	Outlet *os.File // the guest's end of the way out, nil where there is none
 	// socket is an abstract unix socket that nobody inside may reach.
 	socket *os.File
 }
@@ -63,6 +64,10 @@ func (l *Layout) Close() {
 		f.Close()
 	}
 	l.Trees = nil
+	if l.Outlet != nil {
+		l.Outlet.Close()
+		l.Outlet = nil
+	}
 	if l.socket != nil {
 		l.socket.Close()
 		l.socket = nil
@@ -216,6 +221,9 @@ func Environment(p plan.Plan, spec caisson.SandboxSpec) []string {
 	}
 	if !language {
 		env = append(env, "LANG=C.UTF-8")
+	}
+	if spec.Egress != nil {
+		env = append(env, sandbox.ProxyEnv()...)
 	}
 	return merge(append(env, spec.Env...))
 }

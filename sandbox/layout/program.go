@@ -57,6 +57,12 @@ func (p *Program) Open() (*os.File, error) {
 		return nil, caisson.Errorf(caisson.CodeGuestMissing, "read guest program: %w", err)
 	}
 	file, err := seal(p.name, raw)
+	if err == nil {
+		// Else what runs it would be taken for what a process of ours has left.
+		if err = process.Keep(file); err != nil {
+			file.Close()
+		}
+	}
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeInternal, "keep guest program: %w", err)
 	}

@@ -24,6 +24,7 @@ type box struct {
 	process  *os.Process
 	stream   *os.File // the client's once it is connected
 	control  *os.File
+	outlet   *os.File // the host's end of the way out, until the client has it
 	client   *guest.Client
 	mask     *mask.Mask  // nil where nothing is hidden
 	inside   mask.Client // the client, which hides first where there is something to hide
@@ -92,6 +93,9 @@ func (b *box) Close() error {
 		} else {
 			b.stream.Close()
 			b.control.Close()
+			if b.outlet != nil {
+				b.outlet.Close()
+			}
 		}
 		select {
 		case <-b.done:
@@ -106,7 +110,7 @@ func (b *box) Close() error {
 
 // abandon removes what was made for a guest that did not start.
 func (b *box) abandon() error {
-	for _, f := range []*os.File{b.stream, b.control} {
+	for _, f := range []*os.File{b.stream, b.control, b.outlet} {
 		if f != nil {
 			f.Close()
 		}

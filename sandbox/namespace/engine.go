@@ -18,6 +18,7 @@ package namespace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/caisson-run/caisson"
@@ -112,3 +113,21 @@ func (e *Engine) Sweep(ctx context.Context, record caisson.SandboxRecord) error 
 
 // Close releases what the engine keeps between sandboxes.
 func (e *Engine) Close() error { return errors.Join(e.lender.Close(), e.program.Close()) }
+
+// Remnants implements caisson.Engine.
+func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
+	groups, err := e.cgroups()
+	if err != nil {
+		return nil, fmt.Errorf("look for cgroups: %w", err)
+	}
+	return layout.Remnants(ctx, Name, groups)
+}
+
+// Tidy ends and removes those of Remnants that nobody holds, on record or not.
+func (e *Engine) Tidy(ctx context.Context) error {
+	groups, err := e.cgroups()
+	if err != nil {
+		return fmt.Errorf("look for cgroups: %w", err)
+	}
+	return layout.Tidy(ctx, Name, groups)
+}

@@ -35,6 +35,9 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 		return nil, errors.Join(err, b.abandon())
 	}
 	defer l.Close()
+	if b.outlet, err = l.OpenOutlet(spec); err != nil {
+		return nil, errors.Join(err, b.abandon())
+	}
 	if !b.group.Enforces(caisson.ControlPids) && u.Outside != 0 {
 		l.Plan.Pids = spec.Limits.Pids
 	}
@@ -76,7 +79,7 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout.Layout, u l
 		return cancelled(ctx)
 	}
 	err = b.group.Start(attr, func() error {
-		child, err := layout.Start(program, append([]*os.File{theirStream, theirControl}, l.Trees...), attr)
+		child, err := layout.Start(program, append([]*os.File{theirStream, theirControl, l.Outlet}, l.Trees...), attr)
 		if err != nil {
 			return layout.RefusedStart(err)
 		}
@@ -116,6 +119,9 @@ func (b *box) prove(ctx context.Context, l *layout.Layout, u layout.User, spec c
 		return err
 	}
 	b.isolation = layout.Isolation(Name, report, b.group, u)
+	if spec.Egress != nil {
+		b.isolation = sandbox.WithEgress(b.isolation, b.client.Mode())
+	}
 	return sandbox.Enforce(b.isolation, spec.Require)
 }
 
@@ -123,8 +129,9 @@ func (b *box) prove(ctx context.Context, l *layout.Layout, u layout.User, spec c
 func (b *box) greet(ctx context.Context, l *layout.Layout, spec caisson.SandboxSpec) <-chan error {
 	opts := guest.Options{
 		Workspace: l.Plan.Workspace, Env: layout.Environment(l.Plan, spec), Limits: spec.Limits, Root: b.root,
-		Identify: process.Within(b.root), OOM: b.group.OOM(),
+		Identify: process.Within(b.root), OOM: b.group.OOM(), Egress: spec.Egress, Outlet: b.outlet,
 	}
+	b.outlet = nil // the client's from here on
 	greeted := make(chan error, 1)
 	go func() { // ends with the greeting, which is bounded
 		var err error

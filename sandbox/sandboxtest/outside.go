@@ -37,7 +37,7 @@ func environmentIsNotInherited(t *testing.T, h Harness) {
 		if err != nil {
 			continue // it is shielded from this user too
 		}
-		if strings.Contains(string(raw), token) || strings.Contains(string(raw), named) || name == "environ" && len(raw) > 0 {
+		if strings.Contains(string(raw), token) || strings.Contains(string(raw), named) || name == "environ" && len(raw) > 0 && string(raw) != "PWD=/\x00" { // bwrap sets that one
 			t.Errorf("the guest's %s is %q", name, raw)
 		}
 	}

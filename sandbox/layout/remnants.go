@@ -1,6 +1,6 @@
 //go:build linux
 
-package namespace
+package layout
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
-	"github.com/caisson-run/caisson/sandbox/layout"
 )
 
 // remain is a remnant and how it is removed where nobody holds it.
@@ -22,10 +21,12 @@ type remain struct {
 	remove func(context.Context) error
 }
 
-// Remnants implements caisson.Engine: guests and cgroups. Mounts and network
-// namespaces of a box are its processes' own, and end with the last of them.
-func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
-	remains, err := e.remains(ctx)
+// Remnants lists what exists of this user's boxes of an engine: guests, and
+// cgroups, which bear no engine's name, so that each engine lists all of them.
+// Mounts and network namespaces of a box are its processes' own, and end with
+// the last of them.
+func Remnants(ctx context.Context, engine string, groups *process.Cgroups) ([]caisson.Remnant, error) {
+	remains, err := remains(ctx, engine, groups)
 	var found []caisson.Remnant
 	for _, r := range remains {
 		found = append(found, r.Remnant)
@@ -34,8 +35,8 @@ func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
 }
 
 // Tidy ends and removes those of Remnants that nobody holds, on record or not.
-func (e *Engine) Tidy(ctx context.Context) error {
-	remains, err := e.remains(ctx)
+func Tidy(ctx context.Context, engine string, groups *process.Cgroups) error {
+	remains, err := remains(ctx, engine, groups)
 	errs := []error{err}
 	for _, r := range remains {
 		if !r.Live {
@@ -46,8 +47,8 @@ func (e *Engine) Tidy(ctx context.Context) error {
 }
 
 // remains lists processes first: a cgroup can be removed when they have ended.
-func (e *Engine) remains(ctx context.Context) ([]remain, error) {
-	guests, err := process.AllKept(ctx, layout.ProgramName(Name))
+func remains(ctx context.Context, engine string, groups *process.Cgroups) ([]remain, error) {
+	guests, err := process.AllKept(ctx, ProgramName(engine))
 	if err != nil {
 		return nil, fmt.Errorf("look for guests: %w", err)
 	}
@@ -63,14 +64,14 @@ func (e *Engine) remains(ctx context.Context) ([]remain, error) {
 			r.Why = "whether who started it lives cannot be told"
 		}
 		r.remove = func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, layout.EndBound)
+			ctx, cancel := context.WithTimeout(ctx, EndBound)
 			defer cancel()
-			return g.End(ctx, layout.ProgramName(Name))
+			return g.End(ctx, ProgramName(engine))
 		}
 		found = append(found, r)
 	}
-	groups, err := e.groupRemains(ctx)
-	return append(found, groups...), err
+	made, err := groupRemains(ctx, groups)
+	return append(found, made...), err
 }
 
 // groupOf returns the sandbox in whose cgroup a process is.
@@ -89,11 +90,7 @@ func groupOf(pid int) caisson.SandboxID {
 
 // groupRemains lists this user's cgroups of boxes, in every hierarchy that is
 // mounted here.
-func (e *Engine) groupRemains(ctx context.Context) ([]remain, error) {
-	groups, err := e.cgroups()
-	if err != nil {
-		return nil, fmt.Errorf("look for cgroups: %w", err)
-	}
+func groupRemains(ctx context.Context, groups *process.Cgroups) ([]remain, error) {
 	made, err := groups.Made(ctx)
 	var found []remain
 	for _, g := range made {

@@ -1,0 +1,54 @@
+package plan
+
+// WrappedArgument is what the guest program is started with by a wrapper that
+// has made namespaces and mounts, and StageArgument what it is started with to
+// make ready what such a wrapper binds, and then to become it.
+const (
+	WrappedArgument = "wrapped"
+	StageArgument   = "stage"
+)
+
+// Descriptors that a wrapper is started with, beside StreamFD and ControlFD,
+// which it hands on. 2 is a file for what the wrapper says when it fails. From
+// FilesFD on come files that it copies, and the mounts of a stage.
+const (
+	ArgumentsFD = 5  // its arguments
+	InfoFD      = 6  // it writes the number of its child here
+	BlockFD     = 7  // its child waits here
+	WrapperFD   = 8  // the wrapper's program
+	ProgramFD   = 9  // the guest program
+	StageFD     = 10 // the Stage, where there is one
+	FilesFD     = 11
+)
+
+// Stage says what is to be made ready below Dir, in a mount namespace of the
+// process's own, before it becomes the wrapper.
+type Stage struct {
+	Dir     string       `json:"dir"` // a directory that every system has; what is there is covered
+	Trees   []StageTree  `json:"trees"`
+	Private []StageSpace `json:"private"`
+	// UID and GID are who becomes the wrapper.
+	UID       int      `json:"uid"`
+	GID       int      `json:"gid"`
+	Arguments []string `json:"arguments"` // of the wrapper, its name first
+}
+
+// StageTree is an open_tree descriptor, shown at a name below Dir.
+type StageTree struct {
+	FD   int    `json:"fd"`
+	Name string `json:"name"`
+	Dir  bool   `json:"dir"`
+}
+
+// StageSpace is a directory of the box's own, bounded in bytes and files.
+type StageSpace struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	Mode uint32 `json:"mode"`
+}
+
+// Inodes is how many files a private directory of so many bytes may hold.
+func Inodes(size int64) int64 { return min(max(size/4096, 1024), 1<<18) }
+
+// Shared tells whether a private directory is one that all users write to.
+func Shared(path string) bool { return path == "/tmp" || path == "/dev/shm" || path == "/var/tmp" }

@@ -1,0 +1,108 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/terminal"
+)
+
+// FindSession returns the session with a terminal that ref means: its run's id or
+// the beginning of it, or the workspace that it works in. Without a ref it is the
+// only one that goes on.
+func (h *Host) FindSession(ctx context.Context, ref string) (caisson.Run, error) {
+	runs, err := h.open(ctx)
+	if err != nil {
+		return caisson.Run{}, err
+	}
+	var ws caisson.Workspace
+	if ref != "" {
+		r, err := h.FindRun(ctx, ref)
+		if err == nil && r.Spec.Session != "" || caisson.CodeOf(err) == caisson.CodeAmbiguous {
+			return r, err
+		}
+		if ws, err = h.workspaceOf(ctx, ref); err != nil {
+			return caisson.Run{}, caisson.Errorf(caisson.CodeNotFound, "there is no session %q, and no workspace either", ref).
+				WithHint("`caisson sandbox ls` lists what is open.")
+		}
+	}
+	var found []caisson.Run
+	var names []string
+	for _, r := range runs {
+		if r.Spec.Session == caisson.SessionTerminal && (ref == "" || r.Spec.Workspace == ws.ID) {
+			found, names = append(found, r), append(names, string(r.ID))
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return caisson.Run{}, caisson.Errorf(caisson.CodeAmbiguous, "%d sessions are open: %s", len(found), strings.Join(names, ", ")).
+			WithHint("Name one.").With("candidates", names)
+	case ref == "":
+		return caisson.Run{}, caisson.Errorf(caisson.CodeNotFound, "no session is open").WithHint("`caisson sandbox shell` opens one.")
+	}
+	return caisson.Run{}, caisson.Errorf(caisson.CodeNotFound, "no session is open in the workspace on branch %s", ws.Branch).
+		WithHint("`caisson sandbox shell %s` opens one.", ws.Branch)
+}
+
+// open returns the runs that have not ended.
+func (h *Host) open(ctx context.Context) ([]caisson.Run, error) {
+	filter := caisson.RunFilter{}
+	for _, s := range caisson.RunStates().States() {
+		if state := caisson.RunState(s); !state.Terminal() {
+			filter.States = append(filter.States, state)
+		}
+	}
+	return h.Ledger.Runs(ctx, filter)
+}
+
+// Hold starts a process that holds a session, unless one does.
+func (h *Host) Hold(ctx context.Context, id caisson.RunID, size caisson.Winsize) error {
+	r, err := h.Ledger.Run(ctx, id)
+	if err != nil || r.State.Terminal() {
+		return err
+	}
+	if driven, err := h.Driven(ctx, r); err != nil || driven {
+		return err
+	}
+	return h.detach(ctx, r, "sandbox", "serve", "--size", fmt.Sprintf("%dx%d", size.Cols, size.Rows), "--", string(id))
+}
+
+// Attach looks at a session's terminal. When it returns the run is as it was
+// then; a session that has ended, or that waits for a review, is no error.
+func (h *Host) Attach(ctx context.Context, id caisson.RunID, view terminal.View) (terminal.Went, caisson.Run, error) {
+	for {
+		r, err := h.Ledger.Run(ctx, id)
+		if err != nil || r.State.Terminal() || r.Lease.Instance == "" {
+			return terminal.WentEnded, r, err
+		}
+		holder, err := h.Ledger.Instance(ctx, r.Lease.Instance)
+		if err != nil {
+			return terminal.WentLost, r, err
+		}
+		went, err := terminal.Attach(ctx, h.socketOf(id, holder.ID), view)
+		switch {
+		case err == nil && went == terminal.WentEnded:
+			r, err = h.Await(ctx, id) // its work is brought home
+			return went, r, err
+		case err == nil:
+			return went, r, nil
+		case caisson.CodeOf(err) == caisson.CodeNotFound && process.InstanceLiveness(holder) == caisson.Dead:
+			return terminal.WentLost, r, nil
+		case caisson.CodeOf(err) != caisson.CodeNotFound || process.InstanceLiveness(holder) != caisson.Alive:
+			return went, r, err
+		}
+		// Its holder is about to go.
+		waiting, done := context.WithTimeout(ctx, time.Second)
+		_, err = h.Ledger.Wait(waiting, id, r.Events)
+		done()
+		if err != nil && (ctx.Err() != nil || waiting.Err() == nil) {
+			return terminal.WentLost, r, err
+		}
+	}
+}

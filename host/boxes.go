@@ -1,0 +1,175 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
+)
+
+// BoxView is a sandbox with what it is for.
+type BoxView struct {
+	caisson.SandboxRecord
+	Branch     string            `json:"branch,omitempty"` // of its workspace
+	Tree       string            `json:"tree,omitempty"`   // path of its workspace
+	Session    caisson.Session   `json:"session,omitempty"`
+	Want       string            `json:"want,omitempty"` // what its run was asked to do
+	RunState   caisson.RunState  `json:"run_state,omitempty"`
+	Liveness   caisson.Liveness  `json:"liveness"`         // of the process that holds it
+	Holder     *caisson.Instance `json:"holder,omitempty"` // while it is there
+	Recordings []caisson.Spill   `json:"recordings,omitempty"`
+}
+
+// ListBoxes lists the sandboxes of which something may be there, newest first;
+// with all also those that are gone.
+func (h *Host) ListBoxes(ctx context.Context, all bool) ([]BoxView, error) {
+	filter := caisson.SandboxFilter{}
+	if !all {
+		filter.States = unremoved()
+	}
+	records, err := h.Ledger.Sandboxes(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(records, func(a, b caisson.SandboxRecord) int { return b.At.Compare(a.At) })
+	views := make([]BoxView, len(records))
+	for i, record := range records {
+		if views[i], err = h.viewBox(ctx, record); err != nil {
+			return nil, err
+		}
+	}
+	return views, nil
+}
+
+func (h *Host) viewBox(ctx context.Context, record caisson.SandboxRecord) (BoxView, error) {
+	v := BoxView{SandboxRecord: record, Liveness: caisson.LivenessUnknown}
+	if record.Run != "" {
+		r, err := h.Ledger.Run(ctx, record.Run)
+		if err != nil {
+			return v, err
+		}
+		v.Session, v.RunState = r.Spec.Session, r.State
+		v.Want = WantOf(r.Spec)
+	}
+	if record.Workspace != "" {
+		ws, err := h.Ledger.Workspace(ctx, record.Workspace)
+		if err != nil {
+			return v, err
+		}
+		v.Branch, v.Tree = ws.Branch, ws.Path
+	}
+	if record.State == caisson.SandboxRemoved {
+		v.Liveness = caisson.Dead
+		return v, nil
+	}
+	holder, err := h.Ledger.Instance(ctx, record.Instance)
+	if err != nil {
+		return v, err
+	}
+	v.Holder, v.Liveness = &holder, process.InstanceLiveness(holder)
+	return v, nil
+}
+
+// WantOf is what a run was asked to do, in a line for people. Its text may be anything.
+func WantOf(spec caisson.RunSpec) string {
+	switch {
+	case IsShell(spec):
+		return "shell"
+	case len(spec.Argv) == 0:
+		return spec.Prompt
+	}
+	words := []string{"--"}
+	if spec.Session != "" {
+		words[0] = "$"
+	}
+	for _, arg := range spec.Argv {
+		words = append(words, string(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// FindBox returns the sandbox that ref means: its id, its run's, or its
+// workspace's branch; else its number in the listing; else the beginning of an
+// id. What is there comes before what is gone.
+func (h *Host) FindBox(ctx context.Context, ref string) (BoxView, error) {
+	for _, all := range []bool{false, true} {
+		list, err := h.ListBoxes(ctx, all)
+		if err != nil {
+			return BoxView{}, err
+		}
+		v, err := chooseBox(list, ref, all)
+		if caisson.CodeOf(err) == caisson.CodeNotFound {
+			continue
+		}
+		if err == nil && v.Session == caisson.SessionTerminal {
+			v.Recordings, err = h.Recordings(ctx, v.Run)
+		}
+		return v, err
+	}
+	return BoxView{}, caisson.Errorf(caisson.CodeNotFound, "no sandbox %q", ref).WithHint("`caisson sandbox ls --all` shows them.")
+}
+
+// chooseBox finds the one sandbox that ref means. Of those that are gone, the
+// newest is meant.
+func chooseBox(list []BoxView, ref string, gone bool) (BoxView, error) {
+	for _, fits := range []func(int, BoxView) bool{
+		func(_ int, v BoxView) bool {
+			return string(v.ID) == ref || string(v.Run) == ref || v.Branch == ref
+		},
+		func(i int, _ BoxView) bool { return !gone && strconv.Itoa(i+1) == ref },
+		func(_ int, v BoxView) bool {
+			return strings.HasPrefix(string(v.ID), ref) || strings.HasPrefix(string(v.Run), ref)
+		},
+	} {
+		var found []BoxView
+		var names []string
+		for i, v := range list {
+			if ref != "" && fits(i, v) {
+				found, names = append(found, v), append(names, string(v.ID))
+			}
+		}
+		switch {
+		case len(found) == 1, gone && len(found) > 1 && oneRun(found):
+			return found[0], nil
+		case len(found) > 1:
+			return BoxView{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits %d sandboxes: %s", ref, len(found), strings.Join(names, ", ")).With("candidates", names)
+		}
+	}
+	return BoxView{}, caisson.Errorf(caisson.CodeNotFound, "no sandbox %q", ref)
+}
+
+func oneRun(list []BoxView) bool {
+	return !slices.ContainsFunc(list, func(v BoxView) bool { return v.Run != list[0].Run })
+}
+
+// StopBox ends a sandbox: a session with all that runs in it, or what a process
+// that has ended left. That of a run of an agent is the run's to end.
+func (h *Host) StopBox(ctx context.Context, v BoxView) (BoxView, error) {
+	if v.State == caisson.SandboxRemoved {
+		return v, caisson.Errorf(caisson.CodeStateInvalid, "sandbox %s is gone", v.ID)
+	}
+	var err error
+	switch {
+	case v.Session != "":
+		_, err = h.Cancel(ctx, v.Run)
+	case v.Liveness == caisson.Dead:
+		err = h.sweepOne(ctx, v.SandboxRecord)
+	default:
+		err = caisson.Errorf(caisson.CodeLeaseHeld, "run %s works in it", v.Run).WithHint("End the run: `caisson runs cancel %s`.", v.Run)
+	}
+	if err != nil {
+		return v, err
+	}
+	records, err := h.Ledger.Sandboxes(ctx, caisson.SandboxFilter{Run: v.Run})
+	for _, record := range records {
+		if record.ID == v.ID {
+			again, viewErr := h.viewBox(ctx, record)
+			return again, errors.Join(err, viewErr)
+		}
+	}
+	return v, err
+}

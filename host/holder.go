@@ -1,0 +1,206 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/agent"
+	"github.com/caisson-run/caisson/capture"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/terminal"
+)
+
+// terminalsDir holds the sockets of sessions, named by run and instance: no name
+// is used twice, so that one that is left can be removed without a doubt.
+func (h *Host) terminalsDir() string { return filepath.Join(h.Paths.Runtime, "terminals") }
+
+func (h *Host) socketOf(run caisson.RunID, inst caisson.InstanceID) string {
+	return filepath.Join(h.terminalsDir(), string(run)+"."+string(inst))
+}
+
+// Serve drives a session and serves its terminal until its program has ended.
+func (h *Host) Serve(ctx context.Context, id caisson.RunID, size caisson.Winsize) (caisson.Run, error) {
+	r, err := h.Ledger.Run(ctx, id)
+	if err != nil {
+		return r, err
+	}
+	if r.Spec.Session != caisson.SessionTerminal || r.State.Terminal() {
+		return r, caisson.Errorf(caisson.CodeStateInvalid, "run %s has no terminal that could be served", id)
+	}
+	me, err := h.register(ctx)
+	if err != nil {
+		return r, err
+	}
+	recording, err := h.newRecording(r, me, size)
+	if err != nil {
+		return r, err
+	}
+	holder := &holder{host: h, run: id, recording: recording}
+	server := terminal.New(terminal.Options{
+		Path: h.socketOf(id, me), Size: size, Record: recording, Attached: holder.attached, Detached: holder.detached,
+	})
+	// The socket is there before the lease is: who sees the lease finds it.
+	if err := server.Open(); err != nil {
+		_, closeErr := recording.Close()
+		return r, errors.Join(err, closeErr, os.Remove(recording.Path()))
+	}
+	serving, enough := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan error, 1)
+	go func() { served <- server.Run(serving) }() // ended below
+	r, err = h.Drive(ctx, id, DriveOptions{
+		ParkAtOnce: true, PTY: true,
+		Agent: &agent.Options{Stdin: server, Stdout: server, Size: size, Resize: server.Sizes()},
+		Settled: func(ctx context.Context, drive caisson.Drive) error {
+			server.Ended()
+			return holder.record(ctx, drive)
+		},
+	})
+	enough()
+	err = errors.Join(err, <-served, server.Close())
+	if holder.recorded {
+		return r, err
+	}
+	_, _ = recording.Close() // of nothing: no program began
+	err = errors.Join(err, os.Remove(recording.Path()))
+	_ = os.Remove(filepath.Dir(recording.Path())) // there may be other things in it
+	return r, err
+}
+
+// newRecording makes the file that a session's terminal is recorded in.
+func (h *Host) newRecording(r caisson.Run, me caisson.InstanceID, size caisson.Winsize) (*terminal.Recording, error) {
+	dir := filepath.Join(h.Paths.Spill(), string(r.ID))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make the directory of the recording: %w", err)
+	}
+	words := make([]string, len(r.Spec.Argv))
+	for i, arg := range r.Spec.Argv {
+		words[i] = string(arg)
+	}
+	if IsShell(r.Spec) {
+		words = []string{"shell"}
+	}
+	return terminal.NewRecording(terminal.RecordingOptions{
+		Path: filepath.Join(dir, string(me)+".cast"), Cap: capture.DefaultSpillCap, Size: size,
+		Command: strings.Join(words, " "), Term: h.env("TERM"),
+	})
+}
+
+// holder is the process that holds a session, as the record sees it.
+type holder struct {
+	host      *Host
+	run       caisson.RunID
+	recording *terminal.Recording
+	recorded  bool
+}
+
+// attached records who came to look, and so may type; who cannot be recorded is
+// not let in.
+func (s *holder) attached(v terminal.Viewer) error {
+	return s.append(caisson.EventViewerAttached, map[string]any{"viewer": v, "by": Person()})
+}
+
+// detached records who went. Where the record refuses, the lease is lost or the
+// run has ended, and nobody is let in any more.
+func (s *holder) detached(v terminal.Viewer, why string) {
+	_ = s.append(caisson.EventViewerDetached, map[string]any{"viewer": v.N, "why": why})
+}
+
+func (s *holder) append(kind caisson.EventKind, body any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	r, err := s.host.Ledger.Run(ctx, s.run)
+	if err != nil {
+		return err
+	}
+	if r.Lease.Instance != s.host.instance.Instance.ID {
+		return caisson.Errorf(caisson.CodeNotFound, "the session is not there yet, or not any more")
+	}
+	return s.host.Ledger.Append(ctx, caisson.Drive{Run: s.run, Fence: r.Lease.Fence}, kind, body)
+}
+
+// record records what the terminal showed.
+func (s *holder) record(ctx context.Context, drive caisson.Drive) error {
+	spill, err := s.recording.Close()
+	if spill.Total == 0 {
+		return nil
+	}
+	s.recorded = true
+	body := map[string]any{"recording": spill}
+	if err != nil {
+		body["why"] = err.Error() // not all of it was kept
+	}
+	return s.host.Ledger.Append(context.WithoutCancel(ctx), drive, caisson.EventRecorded, body)
+}
+
+// Recordings returns what was recorded of a session's terminals, one a life.
+func (h *Host) Recordings(ctx context.Context, id caisson.RunID) ([]caisson.Spill, error) {
+	events, err := h.Ledger.Events(ctx, id, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	var found []caisson.Spill
+	for _, e := range events {
+		var body struct {
+			Recording caisson.Spill `json:"recording"`
+		}
+		if e.Kind == caisson.EventRecorded && json.Unmarshal(e.Body, &body) == nil {
+			found = append(found, body.Recording)
+		}
+	}
+	return found, nil
+}
+
+// tidySessions ends the sessions whose holder was killed: their program has
+// ended with it, and there is nothing to go on with.
+func (h *Host) tidySessions(ctx context.Context) error {
+	var errs []error
+	runs, err := h.open(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		if r.Spec.Session == "" || r.Lease.Instance == "" {
+			continue
+		}
+		holder, err := h.Ledger.Instance(ctx, r.Lease.Instance)
+		if err != nil || process.InstanceLiveness(holder) != caisson.Dead {
+			continue
+		}
+		_, err = h.Ledger.AskCancel(ctx, r.ID, caisson.CauseUnknown, "caisson")
+		if err == nil {
+			_, err = h.Drive(ctx, r.ID, DriveOptions{})
+		}
+		if err != nil && caisson.CodeOf(err) != caisson.CodeLeaseHeld { // another command does it
+			errs = append(errs, fmt.Errorf("end session %s: %w", r.ID, err))
+		}
+	}
+	return errors.Join(append(errs, h.tidySockets(ctx))...)
+}
+
+// tidySockets removes the sockets of holders that were killed.
+func (h *Host) tidySockets(ctx context.Context) error {
+	entries, err := os.ReadDir(h.terminalsDir())
+	if err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	var errs []error
+	for _, entry := range entries {
+		_, name, _ := strings.Cut(entry.Name(), ".")
+		holder, err := h.Ledger.Instance(ctx, caisson.InstanceID(name))
+		if err != nil {
+			continue // nothing of this ledger's
+		}
+		path := filepath.Join(h.terminalsDir(), entry.Name())
+		alive := process.InstanceLiveness(holder)
+		if alive == caisson.Dead || alive == caisson.LivenessUnknown && !terminal.Answers(ctx, path) {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return errors.Join(errs...)
+}

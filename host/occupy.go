@@ -1,0 +1,70 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
+)
+
+// occupyBound is how long a workspace may look taken because somebody looks
+// whether it is.
+const occupyBound = 300 * time.Millisecond
+
+// usePath is the lock of who works in a workspace. It goes with the workspace.
+func usePath(ws caisson.Workspace) string { return filepath.Join(filepath.Dir(ws.Cover), "use") }
+
+// occupy makes a run the only one that works in a workspace: in two sandboxes
+// over one tree, neither could tell whose changes it brings home. The kernel
+// lets go of it when this process ends.
+func (h *Host) occupy(ctx context.Context, ws caisson.Workspace, run caisson.RunID) (*lockfile.Lock, error) {
+	bound, cancel := context.WithTimeout(ctx, occupyBound)
+	defer cancel()
+	lock, err := lockfile.Acquire(bound, usePath(ws), []byte(run))
+	switch {
+	case err == nil:
+		return lock, nil
+	case bound.Err() == nil || ctx.Err() != nil:
+		return nil, err
+	}
+	return nil, h.occupied(ctx, ws)
+}
+
+// occupied returns CodeLeaseHeld, and how to get to it, if a run works in the workspace.
+func (h *Host) occupied(ctx context.Context, ws caisson.Workspace) error {
+	r, taken, err := h.occupant(ctx, ws)
+	if err != nil || !taken {
+		return err
+	}
+	e := caisson.Errorf(caisson.CodeLeaseHeld, "run %s works in the workspace on branch %s", r.ID, ws.Branch).With("run", r.ID)
+	switch r.Spec.Session {
+	case caisson.SessionTerminal:
+		return e.WithHint("Join it: `caisson sandbox attach %s`. End it: `caisson sandbox stop %s`.", r.ID, r.ID)
+	case caisson.SessionStreams:
+		return e.WithHint("Wait for it, or `caisson sandbox stop %s`.", r.ID)
+	}
+	return e.WithHint("Watch it: `caisson runs attach %s`.", r.ID)
+}
+
+// occupant returns the run that works in a workspace, if one does.
+func (h *Host) occupant(ctx context.Context, ws caisson.Workspace) (r caisson.Run, taken bool, err error) {
+	taken, err = lockfile.Held(usePath(ws))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !taken {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, false, err
+	}
+	note, err := lockfile.Note(usePath(ws))
+	if err != nil {
+		return r, false, err
+	}
+	if r, err = h.Ledger.Run(ctx, caisson.RunID(note)); caisson.CodeOf(err) == caisson.CodeNotFound {
+		return caisson.Run{ID: "(being made)"}, true, nil // its holder is about to say who it is
+	}
+	return r, true, err
+}

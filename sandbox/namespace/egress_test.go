@@ -1,0 +1,248 @@
+//go:build linux
+
+package namespace_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caisson-run/caisson"
+)
+
+// exit is a way out for tests: it leads names to servers of the test, by
+// name:port, and keeps what it was asked.
+type exit struct {
+	names map[string]bool   // may be looked up
+	to    map[string]string // name:port → address on the host
+	any   string            // where to all else under names, if not empty
+
+	mu      sync.Mutex
+	asked   []string
+	carried map[string]int
+	live    int
+}
+
+func (e *exit) Resolvable(_ context.Context, name string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.asked) < 1000 {
+		e.asked = append(e.asked, name)
+	}
+	return e.names[name] || e.names["*"]
+}
+
+func (e *exit) Ports() []uint16 { return []uint16{80, 443, 22} }
+
+func (e *exit) Carry(ctx context.Context, conn io.ReadWriteCloser, target string) {
+	defer conn.Close()
+	e.mu.Lock()
+	e.carried[target]++
+	e.live++
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		e.live--
+		e.mu.Unlock()
+	}()
+	if target == "" {
+		if target = connect(conn); target == "" {
+			return
+		}
+	}
+	at, allowed := e.to[target]
+	if !allowed {
+		at = e.any
+	}
+	if at == "" {
+		reset(conn)
+		return
+	}
+	var d net.Dialer
+	out, err := d.DialContext(ctx, "tcp", at)
+	if err != nil {
+		reset(conn)
+		return
+	}
+	defer out.Close()
+	stop := context.AfterFunc(ctx, func() { out.Close(); conn.Close() })
+	defer stop()
+	both(conn, out.(*net.TCPConn))
+}
+
+func reset(conn io.ReadWriteCloser) { _ = conn.(interface{ SetLinger(sec int) error }).SetLinger(0) }
+
+// both copies in both directions, with their ends and failures.
+func both(a io.ReadWriteCloser, b *net.TCPConn) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := io.Copy(b, a); err != nil {
+			_ = b.SetLinger(0)
+			b.Close()
+			return
+		}
+		_ = b.CloseWrite()
+	})
+	if _, err := io.Copy(a, b); err != nil {
+		reset(a)
+		a.Close()
+	} else {
+		_ = a.(interface{ CloseWrite() error }).CloseWrite()
+	}
+	wg.Wait()
+}
+
+// connect reads the head of a CONNECT request and returns its target.
+func connect(conn io.ReadWriter) string {
+	var head []byte
+	for one := make([]byte, 1); !bytes.HasSuffix(head, []byte("\r\n\r\n")); head = append(head, one...) {
+		if _, err := conn.Read(one); err != nil || len(head) > 4096 {
+			return ""
+		}
+	}
+	fields := strings.Fields(string(head))
+	if fields[0] != "CONNECT" {
+		return ""
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+	return fields[1]
+}
+
+// listen serves connections with one, until the test ends, and returns the address.
+func listen(t testing.TB, one func(*net.TCPConn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { defer c.Close(); one(c.(*net.TCPConn)) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return l.Addr().String()
+}
+
+// greeter says who it is and ends.
+func greeter(text string) func(*net.TCPConn) {
+	return func(c *net.TCPConn) { _, _ = io.WriteString(c, text) }
+}
+
+func newExit(to map[string]string) *exit {
+	e := &exit{names: map[string]bool{}, to: to, carried: map[string]int{}}
+	for target := range to {
+		name, _, _ := strings.Cut(target, ":")
+		e.names[name] = true
+	}
+	return e
+}
+
+// openWith opens a box with a way out and a workspace.
+func openWith(t testing.TB, way caisson.Egress, change ...func(*caisson.SandboxSpec)) (caisson.Sandbox, string) {
+	t.Helper()
+	spec := caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: t.TempDir(), Egress: way}
+	for _, f := range change {
+		f(&spec)
+	}
+	sb, err := engine(t).Open(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sb, spec.Workspace
+}
+
+// inside runs a command and returns what it printed.
+func inside(t testing.TB, sb caisson.Sandbox, cmd caisson.Command) (caisson.Exit, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p, err := sb.Hold(ctx, cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Release(); err != nil {
+		t.Fatal(err)
+	}
+	e, err := p.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e, out.String()
+}
+
+func python(t testing.TB, sb caisson.Sandbox, program string, args ...string) string {
+	t.Helper()
+	e, out := inside(t, sb, caisson.Command{Argv: append([]string{"/usr/bin/python3", "-c", program}, args...)})
+	if e.Code != 0 {
+		t.Fatalf("python3: exit %d\n%s", e.Code, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// Names lead to where the host says, on any port, and to nothing else.
+func TestEgressByName(t *testing.T) {
+	way := newExit(map[string]string{
+		"one.example:80": listen(t, greeter("one")), "one.example:9999": listen(t, greeter("one at 9999")),
+		"two.example:80": listen(t, greeter("two")),
+	})
+	sb, _ := openWith(t, way)
+	got := python(t, sb, `import socket
+def get(name, port):
+    try:
+        with socket.create_connection((name, port), 5) as s:
+            return s.recv(100).decode()
+    except OSError as e:
+        return type(e).__name__
+for target in (("one.example", 80), ("ONE.example.", 9999), ("two.example", 80), ("one.example", 81), ("three.example", 80)):
+    print(*target, get(*target))
+a, b = (socket.gethostbyname(n) for n in ("one.example", "two.example"))
+print(a != b, a == socket.gethostbyname("one.example"), a.startswith("198.18."))
+print(get(a, 80), get("198.18.200.200", 80), get("198.18.0.1", 80))
+# Both from one port: only what they are meant for tells them apart.
+s, t = socket.socket(), socket.socket()
+for x in (s, t):
+    x.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    x.bind(("198.18.0.1", 45454))
+s.connect((a, 80)); t.connect((b, 80))
+print(s.recv(9).decode(), t.recv(9).decode())`)
+	want := `one.example 80 one
+ONE.example. 9999 one at 9999
+two.example 80 two
+one.example 81 ConnectionResetError
+three.example 80 gaierror
+True True True
+one ConnectionResetError ConnectionRefusedError
+one two`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	row := sb.Isolation().Row(caisson.ControlNetwork)
+	if !row.Enforced || row.By != "network namespace, proxy" || row.Why != "" {
+		t.Errorf("%+v", row)
+	}
+	if !slices.Contains(way.asked, "one.example") || slices.Contains(way.asked, "ONE.example.") {
+		t.Errorf("asked for %q", way.asked)
+	}
+}
+
+var _ = strconv.Itoa

@@ -82,6 +82,25 @@ func checkHide(patterns []string) error {
 	return nil
 }
 
+// RefuseHide is for an engine that cannot hide files: nil unless the spec hides some.
+func RefuseHide(engine string, spec caisson.SandboxSpec) error {
+	if len(spec.Hide) == 0 {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot hide files of a workspace", engine).
+		WithHint("Use the engine namespace or bubblewrap, or leave `hide` out of the config.")
+}
+
+// RefuseLayers is for an engine that has no private layers: nil unless the spec
+// wants one.
+func RefuseLayers(engine string, spec caisson.SandboxSpec) error {
+	if !slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }) {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeUnsupported, "the engine %s lends no directory under a private layer", engine).
+		WithHint("Use the engine namespace, or leave `caches` out of your config.")
+}
+
 func checkLimits(l caisson.Limits) (caisson.Limits, error) {
 	for _, field := range []struct {
 		name  string

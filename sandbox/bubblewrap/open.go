@@ -37,6 +37,9 @@ func (e *Engine) open(ctx context.Context, w *wrapper, spec caisson.SandboxSpec)
 	if err != nil {
 		return nil, err
 	}
+	if err := sandbox.RefuseLayers(Name, spec); err != nil {
+		return nil, err
+	}
 	if ctx.Err() != nil {
 		return nil, cancelled(ctx)
 	}
@@ -66,6 +69,9 @@ func (e *Engine) open(ctx context.Context, w *wrapper, spec caisson.SandboxSpec)
 	}
 	if err == nil {
 		err = b.prove(ctx, l, u, spec)
+	}
+	if err == nil {
+		b.mask, b.inside, err = layout.Hide(ctx, spec, b.root.PID, b.client)
 	}
 	defer b.said.Close()
 	if err != nil {

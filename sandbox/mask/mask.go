@@ -23,7 +23,7 @@ type Options struct {
 	// Patterns are matched against paths relative to it, as internal/glob reads them.
 	Patterns []string
 	// Guest is the pid of the first process of the box. It must not have been
-	// waited for. Its user namespace was made by this process.
+	// waited for. The user namespace that owns its mounts was made by this user.
 	Guest int
 	// File and Dir are paths inside of an empty file and an empty directory
 	// that nobody may read.
@@ -85,8 +85,12 @@ func (m *Mask) Renew(ctx context.Context) ([]string, error) {
 	return found, nil
 }
 
-// Close releases what Open opened. What is hidden stays so for as long as the box.
+// Close releases what Open opened; a nil one has nothing. What is hidden stays so
+// for as long as the box.
 func (m *Mask) Close() {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closed {

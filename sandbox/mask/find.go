@@ -97,6 +97,10 @@ func (f *finder) find(ctx context.Context) ([]string, error) {
 	f.fresh = false
 	if changed {
 		for link := range f.links {
+			if _, err := os.Readlink(filepath.Join(f.top, link)); err != nil {
+				delete(f.links, link)
+				continue
+			}
 			to, within := target(f.top, link)
 			if within {
 				f.found = append(f.found, to)

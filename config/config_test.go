@@ -54,6 +54,9 @@ limits: {memory: 8GiB, pids: 100, cpus: 2, files: 64, size: 1 GB, tmp: "2097152"
 floor: {disk: 0, memory: 1GiB}
 budget: {tokens: 1000, cost: 5.25 USD, wall: 2h, turns: 10, calls: 0, output: 1MiB}
 env: [GOFLAGS, CI]
+caches: [go, cargo]
+hide: ["**/.env", secrets]
+ptrace: true
 mounts:
   - {source: /opt/go}
   - {source: /srv/data, target: /data, write: true}
@@ -83,7 +86,8 @@ func TestEverySetting(t *testing.T) {
 		Floors: Floors{Memory: 1 << 30},
 		Limits: caisson.Limits{Memory: 8 << 30, Pids: 100, CPUs: 2, Files: 64, Size: 1e9, Tmp: 2 << 20},
 		Budget: caisson.Budget{Tokens: 1000, Cost: 5_250_000, Wall: 2 * time.Hour, Turns: 10, Output: 1 << 20},
-		Env:    []string{"GOFLAGS", "CI"}, Mounts: []caisson.Mount{{Source: "/opt/go", Target: "/opt/go"}, {Source: "/srv/data", Target: "/data", Write: true}},
+		Caches: []string{"go", "cargo"}, Hide: []string{"**/.env", "secrets"}, Ptrace: true,
+		Env: []string{"GOFLAGS", "CI"}, Mounts: []caisson.Mount{{Source: "/opt/go", Target: "/opt/go"}, {Source: "/srv/data", Target: "/data", Write: true}},
 		Network: []rule.Rule{
 			{Host: rule.Host{Name: "api.example.com"}, Ports: []uint16{443, 80}, Scope: rule.Public},
 			{Host: rule.Host{Name: "example.org"}, Below: true, Ports: []uint16{443}, Scope: rule.Public, Opaque: true},
@@ -153,77 +157,82 @@ func TestReferenceDefaults(t *testing.T) {
 
 func TestInvalid(t *testing.T) {
 	for text, want := range map[string]string{
-		"modl: x":                                                `config-invalid config.yaml:1: unknown key "modl"`,
-		"\nlimits:\n  memroy: 1GiB":                              `config-invalid config.yaml:3: limits: unknown key "memroy"`,
-		"limits: {memory: 1GiB, memory: 2}":                      `config-invalid config.yaml:1: limits: key "memory" is given twice`,
-		"model: gpt":                                             `config-invalid`,
-		"model: 3":                                               `config-invalid`,
-		"engine: none":                                           `config-invalid config.yaml:1: engine: there is no way to run without a boundary`,
-		"engine: /bin/sh":                                        `config-invalid config.yaml:1: engine: there is no engine "/bin/sh"; there are namespace, bubblewrap, docker`,
-		"engine: orbstack":                                       `config-invalid config.yaml:1: engine: the engine orbstack is not for linux, where there are namespace, bubblewrap`,
-		"engine: {darwin: namespace}":                            `config-invalid config.yaml:1: engine.darwin: the engine namespace is not for darwin, where there are docker, podman, colima, orbstack, docker-desktop`,
-		"engine: {linux: colima, windows: x}":                    `config-invalid config.yaml:1: engine.windows: there is no engine "x"; there are docker`,
-		"engine: {plan9: x}":                                     `config-invalid`,
-		"preset: yolo":                                           `config-invalid config.yaml:1: preset: must be one of`,
-		"require: [file]":                                        `config-invalid`,
-		"require: files":                                         `config-invalid`,
-		"limits: {memory: 4G}":                                   `config-invalid config.yaml:1: limits.memory: "4G" is not a size`,
-		"limits: {memory: 1.5GiB}":                               `config-invalid`,
-		"limits: {memory: -1GiB}":                                `limit-invalid config.yaml:1: limits.memory: is out of range: at least 16MiB, at most 16TiB`,
-		"limits: {memory: 0}":                                    `limit-invalid`,
-		"limits: {memory: 9999999TiB}":                           `config-invalid config.yaml:1: limits.memory: "9999999TiB" is too large`,
-		"limits: {memory: 17TiB}":                                `limit-invalid`,
-		"limits: {pids: -3}":                                     `limit-invalid`,
-		"limits: {pids: 3}":                                      `limit-invalid`,
-		"limits: {pids: 0x10}":                                   `config-invalid`,
-		"limits: {pids: many}":                                   `config-invalid`,
-		"limits: {cpus: 1.5}":                                    `config-invalid`,
-		"limits: 4":                                              `config-invalid`,
-		"budget: {cost: 5}":                                      `config-invalid`,
-		"budget: {cost: 5 EUR}":                                  `config-invalid`,
-		"budget: {cost: 0.0000001 USD}":                          `config-invalid`,
-		"budget: {cost: -5 USD}":                                 `limit-invalid`,
-		"budget: {wall: 2}":                                      `config-invalid`,
-		"budget: {wall: -2h}":                                    `limit-invalid`,
-		"budget: {wall: 999999d}":                                `config-invalid config.yaml:1: budget.wall: "999999d" is too long`,
-		"budget: {tokens: -1}":                                   `limit-invalid`,
-		"env: [A=b]":                                             `config-invalid`,
-		"env: [A, A]":                                            `config-invalid config.yaml:1: env[1]: "A" is there twice`,
-		"mounts: [{target: /x}]":                                 `config-invalid config.yaml:1: mounts[0]: a mount without a source`,
-		"mounts: [{source: x}]":                                  `config-invalid`,
-		"mounts: [{source: /a/../b}]":                            `config-invalid`,
-		"mounts: [{source: /}]":                                  `config-invalid`,
-		"mounts: [{source: /a}, {source: /b, target: /a}]":       `config-invalid`,
-		"review: {expire: 0s}":                                   `limit-invalid`,
-		"review: {expire: forever}":                              `config-invalid`,
-		"network: [api.example.com, \"*\"]":                      `config-invalid config.yaml:1: network[1]: a * stands only for`,
-		"network:\n  - a.com\n  - \"*.com\"":                     `config-invalid config.yaml:3: network[1]: *.com is too wide`,
-		"network: [*.example.org]":                               `config-invalid`, // an alias of YAML: it wants quotes
-		"network: all":                                           `config-invalid config.yaml:1: network: must be none or a list of hosts`,
-		"network: [localhost]":                                   `config-invalid config.yaml:1: network[0]: localhost is not on the internet: name its port`,
-		"network: [\"http://a.com\"]":                            `config-invalid`,
-		"network: [a.com, A.com.]":                               `config-invalid config.yaml:1: network[1]: a.com is there twice`,
-		"network: [{host: a.com, ports: [0]}]":                   `config-invalid`,
-		"network: [{host: a.com, ports: []}]":                    `config-invalid`,
-		"network: [{ports: [80]}]":                               `config-invalid`,
-		"network: [{host: a.com, port: 80}]":                     `config-invalid`,
-		"network_unknown: allow":                                 `config-invalid`,
-		"credentials: [{env: A}]":                                `config-invalid config.yaml:1: credentials[0]: a credential has env and host`,
-		"credentials: [{env: A-B, host: a.com}]":                 `config-invalid`,
-		"credentials: [{env: A, host: localhost}]":               `config-invalid`,
-		"credentials: [{env: A, host: \"*.a.com\"}]":             `config-invalid`,
-		"credentials: [{env: A, host: a.com, header: host}]":     `config-invalid`,
-		"credentials: [{env: A, host: a.com, header: \"a: b\"}]": `config-invalid`,
+		"modl: x":                             `config-invalid config.yaml:1: unknown key "modl"`,
+		"\nlimits:\n  memroy: 1GiB":           `config-invalid config.yaml:3: limits: unknown key "memroy"`,
+		"limits: {memory: 1GiB, memory: 2}":   `config-invalid config.yaml:1: limits: key "memory" is given twice`,
+		"model: gpt":                          `config-invalid`,
+		"hide: [/etc/passwd]":                 `config-invalid config.yaml:1: hide[0]: "/etc/passwd" is not a pattern relative to the workspace`,
+		"hide: ['**']":                        `config-invalid config.yaml:1: hide[0]: the pattern "**" is the whole workspace`,
+		"hide: [a, a]":                        `config-invalid`,
+		"caches: [maven]":                     `config-invalid`,
+		"ptrace: maybe":                       `config-invalid`,
+		"model: 3":                            `config-invalid`,
+		"engine: none":                        `config-invalid config.yaml:1: engine: there is no way to run without a boundary`,
+		"engine: /bin/sh":                     `config-invalid config.yaml:1: engine: there is no engine "/bin/sh"; there are namespace, bubblewrap, docker`,
+		"engine: orbstack":                    `config-invalid config.yaml:1: engine: the engine orbstack is not for linux, where there are namespace, bubblewrap`,
+		"engine: {darwin: namespace}":         `config-invalid config.yaml:1: engine.darwin: the engine namespace is not for darwin, where there are docker, podman, colima, orbstack, docker-desktop`,
+		"engine: {linux: colima, windows: x}": `config-invalid config.yaml:1: engine.windows: there is no engine "x"; there are docker`,
+		"engine: {plan9: x}":                  `config-invalid`,
+		"preset: yolo":                        `config-invalid config.yaml:1: preset: must be one of`,
+		"require: [file]":                     `config-invalid`,
+		"require: files":                      `config-invalid`,
+		"limits: {memory: 4G}":                `config-invalid config.yaml:1: limits.memory: "4G" is not a size`,
+		"limits: {memory: 1.5GiB}":            `config-invalid`,
+		"limits: {memory: -1GiB}":             `limit-invalid config.yaml:1: limits.memory: is out of range: at least 16MiB, at most 16TiB`,
+		"limits: {memory: 0}":                 `limit-invalid`,
+		"limits: {memory: 9999999TiB}":        `config-invalid config.yaml:1: limits.memory: "9999999TiB" is too large`,
+		"limits: {memory: 17TiB}":             `limit-invalid`,
+		"limits: {pids: -3}":                  `limit-invalid`,
+		"limits: {pids: 3}":                   `limit-invalid`,
+		"limits: {pids: 0x10}":                `config-invalid`,
+		"limits: {pids: many}":                `config-invalid`,
+		"limits: {cpus: 1.5}":                 `config-invalid`,
+		"limits: 4":                           `config-invalid`,
+		"budget: {cost: 5}":                   `config-invalid`,
+		"budget: {cost: 5 EUR}":               `config-invalid`,
+		"budget: {cost: 0.0000001 USD}":       `config-invalid`,
+		"budget: {cost: -5 USD}":              `limit-invalid`,
+		"budget: {wall: 2}":                   `config-invalid`,
+		"budget: {wall: -2h}":                 `limit-invalid`,
+		"budget: {wall: 999999d}":             `config-invalid config.yaml:1: budget.wall: "999999d" is too long`,
+		"budget: {tokens: -1}":                `limit-invalid`,
+		"env: [A=b]":                          `config-invalid`,
+		"env: [A, A]":                         `config-invalid config.yaml:1: env[1]: "A" is there twice`,
+		"mounts: [{target: /x}]":              `config-invalid config.yaml:1: mounts[0]: a mount without a source`,
+		"mounts: [{source: x}]":               `config-invalid`,
+		"mounts: [{source: /a/../b}]":         `config-invalid`,
+		"mounts: [{source: /}]":               `config-invalid`,
+		"mounts: [{source: /a}, {source: /b, target: /a}]":            `config-invalid`,
+		"review: {expire: 0s}":                                        `limit-invalid`,
+		"review: {expire: forever}":                                   `config-invalid`,
+		"network: [api.example.com, \"*\"]":                           `config-invalid config.yaml:1: network[1]: a * stands only for`,
+		"network:\n  - a.com\n  - \"*.com\"":                          `config-invalid config.yaml:3: network[1]: *.com is too wide`,
+		"network: [*.example.org]":                                    `config-invalid`, // an alias of YAML: it wants quotes
+		"network: all":                                                `config-invalid config.yaml:1: network: must be none or a list of hosts`,
+		"network: [localhost]":                                        `config-invalid config.yaml:1: network[0]: localhost is not on the internet: name its port`,
+		"network: [\"http://a.com\"]":                                 `config-invalid`,
+		"network: [a.com, A.com.]":                                    `config-invalid config.yaml:1: network[1]: a.com is there twice`,
+		"network: [{host: a.com, ports: [0]}]":                        `config-invalid`,
+		"network: [{host: a.com, ports: []}]":                         `config-invalid`,
+		"network: [{ports: [80]}]":                                    `config-invalid`,
+		"network: [{host: a.com, port: 80}]":                          `config-invalid`,
+		"network_unknown: allow":                                      `config-invalid`,
+		"credentials: [{env: A}]":                                     `config-invalid config.yaml:1: credentials[0]: a credential has env and host`,
+		"credentials: [{env: A-B, host: a.com}]":                      `config-invalid`,
+		"credentials: [{env: A, host: localhost}]":                    `config-invalid`,
+		"credentials: [{env: A, host: \"*.a.com\"}]":                  `config-invalid`,
+		"credentials: [{env: A, host: a.com, header: host}]":          `config-invalid`,
+		"credentials: [{env: A, host: a.com, header: \"a: b\"}]":      `config-invalid`,
 		"credentials: [{env: A, host: a.com}, {env: A, host: b.com}]": `config-invalid`,
 		"credentials: [{env: A, host: a.com}, {env: B, host: A.com}]": `config-invalid`,
-		"on_unknown: maybe":                                   `config-invalid`,
-		"model_prices: {x/m: {input: 3 USD}}":                 `config-invalid config.yaml:1: model_prices.x/m: the price of output is missing`,
-		"model_prices: {x/m: {input: -3 USD, output: 1 USD}}": `limit-invalid`,
-		"model_prices: {m: {input: 3 USD, output: 1 USD}}":    `config-invalid`,
-		"instructions: [../x]":                                `config-invalid`,
-		"state_dir: x":                                        `config-invalid`,
-		"hooks: [x]":                                          `config-invalid`,
-		"a: [":                                                `config-invalid config.yaml:`,
+		"on_unknown: maybe":                                           `config-invalid`,
+		"model_prices: {x/m: {input: 3 USD}}":                         `config-invalid config.yaml:1: model_prices.x/m: the price of output is missing`,
+		"model_prices: {x/m: {input: -3 USD, output: 1 USD}}":         `limit-invalid`,
+		"model_prices: {m: {input: 3 USD, output: 1 USD}}":            `config-invalid`,
+		"instructions: [../x]":                                        `config-invalid`,
+		"state_dir: x":                                                `config-invalid`,
+		"hooks: [x]":                                                  `config-invalid`,
+		"a: [":                                                        `config-invalid config.yaml:`,
 	} {
 		_, err := load(user(text), File{}, "linux", 8)
 		if err == nil {
@@ -307,7 +316,7 @@ instructions: [docs/agents.md]
 
 func TestRepositoryRow(t *testing.T) {
 	for _, s := range Reference() {
-		if mayNot := slices.Contains([]string{"model", "engine", "env", "mounts", "credentials", "floor.disk", "floor.memory", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh"}, s.Key); mayNot != (s.Repository == "no") {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "floor.disk", "floor.memory", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh"}, s.Key); mayNot != (s.Repository == "no") {
 			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
 		}
 	}
@@ -378,6 +387,8 @@ func TestEveryValueIsShown(t *testing.T) {
 model: p/m
 engine: namespace
 env: [A]
+caches: [go]
+hide: ["*.pem"]
 mounts: [{source: /a, target: /b, write: true}]
 model_prices: {p/m: {input: 1 USD, output: 2 USD}}
 state_dir: /s

@@ -33,6 +33,9 @@ type Config struct {
 	Floors  Floors
 	Budget  caisson.Budget
 	Env     []string // names to pass in
+	Caches  []string // go, npm, pip, cargo
+	Hide    []string // patterns
+	Ptrace  bool
 	Mounts  []caisson.Mount
 	Network []rule.Rule
 	// NetworkUnknown is UnknownDeny or UnknownReview.

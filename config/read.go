@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/glob"
 	"github.com/caisson-run/caisson/internal/strictyaml"
 )
 
@@ -115,6 +116,35 @@ func readEnv(c *Config, v strictyaml.Value) (err error) {
 		}
 		return nil
 	})
+	return err
+}
+
+func readCaches(c *Config, v strictyaml.Value) (err error) {
+	c.Caches, err = listOf(v, func(item strictyaml.Value, text string) error {
+		_, err := oneOf(item, "go", "npm", "pip", "cargo")
+		return err
+	})
+	return err
+}
+
+// maxHide is how many patterns a file may name: each is matched against every path.
+const maxHide = 128
+
+func readHide(c *Config, v strictyaml.Value) (err error) {
+	c.Hide, err = listOf(v, func(item strictyaml.Value, text string) error {
+		if _, err := glob.Beneath(text); err != nil {
+			return item.Errorf("%v", err)
+		}
+		return nil
+	})
+	if err == nil && len(c.Hide) > maxHide {
+		err = v.Errorf("%d patterns, more than %d", len(c.Hide), maxHide)
+	}
+	return err
+}
+
+func readPtrace(c *Config, v strictyaml.Value) (err error) {
+	c.Ptrace, err = v.Bool()
 	return err
 }
 

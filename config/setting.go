@@ -82,6 +82,9 @@ func settings() []setting {
 		{Setting: Setting{"require", "list of controls", "files, network, processes", "adds", "Controls that a sandbox must enforce, or the run is refused."}, read: text(readRequire), tighten: tightenRequire, adds: true},
 	}, rows(limitNumbers()), floors(), rows(budgetNumbers()), []setting{
 		{Setting: Setting{"env", "list of names", "none", "", "Environment variables that are passed into sandboxes."}, read: text(readEnv)},
+		{Setting: Setting{"caches", "list of go, npm, pip, cargo", "none", "", "Your toolchains' caches that sandboxes may read; what they write over them ends with the sandbox."}, read: text(readCaches)},
+		{Setting: Setting{"hide", "list of patterns", "none", "adds", "Files of the workspace that nothing in a sandbox can read, as `**/.env`; looked for again before each command."}, read: text(readHide), tighten: tightenHide, adds: true},
+		{Setting: Setting{"ptrace", "true or false", "false", "", "Programs in a sandbox may trace each other, as debuggers do."}, read: text(readPtrace)},
 		{Setting: Setting{"mounts", "list of source, target, write", "none", "", "Paths lent to sandboxes: absolute source, target (default: the same), write (default: false)."}, read: text(readMounts)},
 		{Setting: Setting{"network", "none, or list of hosts", "none", "none only", "Hosts that programs inside may reach: HOST (ports 443 and 80), HOST:PORT, \"*.HOST\" for the names below one, or host, ports, private (true: it may be in a private network)."}, read: text(readNetwork), tighten: tightenNetwork},
 		{Setting: Setting{"network_unknown", "deny or review", "deny", "deny only", "What happens when a program wants to reach a host that is not listed: it is refused, or policy judges it as a call of the tool network."}, read: text(readNetworkUnknown), tighten: tightenNetworkUnknown},
@@ -228,6 +231,12 @@ func tightenPreset(before, after *Config) string {
 // tightenRequire adds: what the user requires is required still.
 func tightenRequire(before, after *Config) string {
 	after.Require = union(before.Require, after.Require)
+	return ""
+}
+
+// tightenHide adds: what the user hides is hidden still.
+func tightenHide(before, after *Config) string {
+	after.Hide = union(before.Hide, after.Hide)
 	return ""
 }
 

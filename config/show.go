@@ -32,6 +32,12 @@ func (c Config) Value(key string) string {
 		return strings.Join(texts(c.Require), ", ")
 	case "env":
 		return strings.Join(c.Env, ", ")
+	case "caches":
+		return strings.Join(c.Caches, ", ")
+	case "hide":
+		return strings.Join(c.Hide, ", ")
+	case "ptrace":
+		return fmt.Sprint(c.Ptrace)
 	case "mounts":
 		return strings.Join(mountTexts(c.Mounts), ", ")
 	case "network":

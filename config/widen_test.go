@@ -45,6 +45,7 @@ func TestNoKeyCanBeWidened(t *testing.T) {
 	adds := map[string]attempt{ // what is said there comes to the person's
 		"require":      {"[files, memory]", "[]"},
 		"instructions": {"[/home/me/mine.md]", "[]"},
+		"hide":         {"['**/.env']", "[]"},
 	}
 	for _, s := range Reference() {
 		a, known := attempts[s.Key]
@@ -55,7 +56,7 @@ func TestNoKeyCanBeWidened(t *testing.T) {
 				t.Fatalf("%s: %v", s.Key, err)
 			}
 			after, err := load(user(nest(s.Key, add.user)), repo(nest(s.Key, add.repository)), "linux", 8)
-			if err != nil || !slices.Equal(before.Require, after.Require) || !slices.Equal(before.Instructions, after.Instructions) {
+			if err != nil || !slices.Equal(before.Require, after.Require) || !slices.Equal(before.Instructions, after.Instructions) || !slices.Equal(before.Hide, after.Hide) {
 				t.Errorf("%s: a repository's empty list leaves %v %v (%v)", s.Key, after.Require, after.Instructions, err)
 			}
 			continue

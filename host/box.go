@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox"
@@ -47,8 +48,15 @@ func (h *Host) engine(name string) (caisson.Engine, error) {
 // boxSpec says what boundary a run gets.
 func (h *Host) boxSpec(run caisson.RunSpec, ws *caisson.Workspace) caisson.SandboxSpec {
 	spec := caisson.SandboxSpec{
-		ID: caisson.NewSandboxID(), Limits: run.Limits, Require: run.Require, Mounts: h.Config.Mounts,
+		ID: caisson.NewSandboxID(), Limits: run.Limits, Require: run.Require, Mounts: slices.Clone(h.Config.Mounts),
+		Ptrace: h.Config.Ptrace, Hide: slices.Clone(run.Hide),
 	}
+	for _, pattern := range h.Config.Hide { // also what was hidden since the run began
+		if !slices.Contains(spec.Hide, pattern) {
+			spec.Hide = append(spec.Hide, pattern)
+		}
+	}
+	lendCaches(&spec, h.Config.Caches, h.env)
 	for _, name := range run.Env {
 		if value := h.env(name); value != "" {
 			spec.Env = append(spec.Env, name+"="+value)
@@ -64,13 +72,14 @@ func (h *Host) boxSpec(run caisson.RunSpec, ws *caisson.Workspace) caisson.Sandb
 // boxFor opens a small box around a workspace, for a look at its tree outside
 // of a run. It ends with this process.
 func (h *Host) boxFor(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) {
-	engine := h.engines[0]
+	engine, look := h.engines[0], caisson.RunSpec{Limits: h.Config.Limits}
 	if ws.Run != "" {
 		if run, err := h.Ledger.Run(ctx, ws.Run); err == nil {
+			look.Hide = run.Spec.Hide // git inside runs what the run has set up
 			if e, err := h.engine(run.Spec.Engine); err == nil {
 				engine = e
 			}
 		}
 	}
-	return engine.Open(ctx, h.boxSpec(caisson.RunSpec{Limits: h.Config.Limits}, &ws))
+	return engine.Open(ctx, h.boxSpec(look, &ws))
 }

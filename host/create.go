@@ -102,6 +102,7 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 	if len(spec.Env) == 0 {
 		spec.Env = c.Env
 	}
+	spec.Hide = c.Hide
 	spec.Budget = fill(want.Budget, c.Budget)
 	return spec, h.chooseEngine(ctx, &spec, want, c)
 }

@@ -75,18 +75,39 @@ func checkHide(patterns []string) error {
 		return caisson.Errorf(caisson.CodeConfigInvalid, "%d patterns are to be hidden, more than %d", len(patterns), maxHide)
 	}
 	for _, p := range patterns {
-		if p == "" || len(p) > 1024 || strings.HasPrefix(p, "/") || strings.ContainsRune(p, 0) || filepath.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../") {
-			return caisson.Errorf(caisson.CodeConfigInvalid, "%q cannot be hidden: a pattern is relative to the workspace and in its shortest form, as `**/.env`", p)
-		}
-		re, err := glob.Compile(p)
-		if err != nil {
-			return caisson.Errorf(caisson.CodeConfigInvalid, "the pattern %q to hide cannot be read: %w", p, err)
-		}
-		if re.MatchString("") || re.MatchString(".") {
-			return caisson.Errorf(caisson.CodeConfigInvalid, "the pattern %q would hide the whole workspace", p).WithHint("Name what is to be hidden: `**/.env`.")
+		if _, err := glob.Beneath(p); err != nil {
+			return caisson.Errorf(caisson.CodeConfigInvalid, "hide: %w", err)
 		}
 	}
 	return nil
+}
+
+// RefuseHide is for an engine that cannot hide files: nil unless the spec hides some.
+func RefuseHide(engine string, spec caisson.SandboxSpec) error {
+	if len(spec.Hide) == 0 {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot hide files of a workspace", engine).
+		WithHint("Use the engine namespace or bubblewrap, or leave `hide` out of the config.")
+}
+
+// RefuseLayers is for an engine that has no private layers: nil unless the spec
+// wants one.
+func RefuseLayers(engine string, spec caisson.SandboxSpec) error {
+	if !slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }) {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeUnsupported, "the engine %s lends no directory under a private layer", engine).
+		WithHint("Use the engine namespace, or leave `caches` out of your config.")
+}
+
+// RefuseEgress is for an engine that gives no way out: nil unless the spec has one.
+func RefuseEgress(engine string, spec caisson.SandboxSpec) error {
+	if spec.Egress == nil {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeUnsupported, "the engine %s gives no way out to the network", engine).
+		WithHint("Use the engine namespace, or leave `network` out of your config.")
 }
 
 func checkLimits(l caisson.Limits) (caisson.Limits, error) {

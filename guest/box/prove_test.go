@@ -79,6 +79,21 @@ func TestCase_S13(t *testing.T) {
 	}
 }
 
+// Each version of Landlock's interface is used for all that it has, and is shown
+// no more of the structure than it knows.
+func TestRuleset(t *testing.T) {
+	for version, want := range map[int]struct {
+		size   uintptr
+		bits   int
+		scoped uint64
+	}{2: {8, 14, 0}, 3: {8, 15, 0}, 4: {8, 15, 0}, 5: {8, 16, 0}, 6: {24, 16, 3}, 8: {24, 16, 3}, 9: {24, 17, 3}, 12: {24, 17, 3}} {
+		attr, size := ruleset(version)
+		if size != want.size || attr.Handled_access_fs != 1<<want.bits-1 || attr.Scoped != want.scoped || attr.Handled_access_net != 0 {
+			t.Errorf("version %d: %+v, %d bytes", version, attr, size)
+		}
+	}
+}
+
 // run is what the kernel does with a filter, for the instructions that are used.
 func run(t *testing.T, filter []unix.SockFilter, data [64]byte) uint32 {
 	t.Helper()

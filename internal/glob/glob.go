@@ -4,10 +4,29 @@
 package glob
 
 import (
+	"fmt"
+	"path"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 )
+
+// Beneath compiles a pattern of things beneath a directory: one that is relative,
+// in its shortest form, of at most 1 KiB, and that does not match the directory.
+func Beneath(pattern string) (*regexp.Regexp, error) {
+	if pattern == "" || len(pattern) > 1024 || strings.HasPrefix(pattern, "/") || strings.ContainsRune(pattern, 0) ||
+		path.Clean(pattern) != pattern || pattern == ".." || strings.HasPrefix(pattern, "../") {
+		return nil, fmt.Errorf("%.100q is not a pattern relative to the workspace in its shortest form, as **/.env", pattern)
+	}
+	re, err := Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("the pattern %q cannot be read", pattern)
+	}
+	if re.MatchString("") || re.MatchString(".") {
+		return nil, fmt.Errorf("the pattern %q is the whole workspace; name what is meant, as **/.env", pattern)
+	}
+	return re, nil
+}
 
 // Compile makes an expression of a glob, which matches all of a path.
 func Compile(pattern string) (*regexp.Regexp, error) {

@@ -57,11 +57,15 @@ func arrange(l *layout.Layout, u layout.User) (*arguments, error) {
 	for _, path := range p.Etc {
 		a.show(path)
 	}
-	err := a.copy(p.Proof, "x")
+	err := a.copy(p.Proof, "x", "0644")
+	if err == nil && p.Mask != (plan.Mask{}) {
+		a.add("--perms", "0000", "--dir", p.Mask.Dir)
+		err = a.copy(p.Mask.File, "", "0000")
+	}
 	files := p.EtcFiles()
 	for _, name := range sorted(files) {
 		if err == nil {
-			err = a.copy("/etc/"+name, files[name])
+			err = a.copy("/etc/"+name, files[name], "0644")
 		}
 	}
 	a.add("--symlink", "/proc/self/mounts", "/etc/mtab")
@@ -94,12 +98,12 @@ func (a *arguments) show(path string) {
 }
 
 // copy makes a file with a text.
-func (a *arguments) copy(path, text string) error {
+func (a *arguments) copy(path, text, mode string) error {
 	f, err := memory(path, []byte(text))
 	if err != nil {
 		return err
 	}
-	a.add("--perms", "0644", "--file", strconv.Itoa(plan.FilesFD+len(a.files)), path)
+	a.add("--perms", mode, "--file", strconv.Itoa(plan.FilesFD+len(a.files)), path)
 	a.files = append(a.files, f)
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-run/caisson/internal/proctree"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox/layout"
+	"github.com/caisson-run/caisson/sandbox/mask"
 )
 
 // box implements caisson.Sandbox.
@@ -34,6 +35,8 @@ type box struct {
 	gate     *os.File // and holds it until something comes from here
 	said     *os.File // what bwrap complains
 	client   *guest.Client
+	inside   mask.Client // the client, which hides first where there is something to hide
+	mask     *mask.Mask  // nil where nothing is hidden
 
 	root      caisson.ProcessIdentity // the guest
 	pidfd     int                     // of the guest, -1 before it is known
@@ -96,11 +99,11 @@ func (b *box) Record() caisson.SandboxRecord {
 
 // Hold implements caisson.Sandbox.
 func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
-	return b.client.Hold(ctx, cmd)
+	return b.inside.Hold(ctx, cmd)
 }
 
 // Files implements caisson.Sandbox.
-func (b *box) Files() caisson.Files { return b.client.Files() }
+func (b *box) Files() caisson.Files { return b.inside.Files() }
 
 // Done implements caisson.Sandbox.
 func (b *box) Done() <-chan struct{} { return b.done }
@@ -142,6 +145,7 @@ func (b *box) endCutOff() {
 func (b *box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
+		b.mask.Close()
 		err := b.kill()
 		if b.client != nil {
 			_ = b.client.Close() // always nil

@@ -37,7 +37,7 @@ func (e *Engine) open(ctx context.Context, w *wrapper, spec caisson.SandboxSpec)
 	if err != nil {
 		return nil, err
 	}
-	if err := layout.Unsupported(Name, spec); err != nil {
+	if err := sandbox.RefuseLayers(Name, spec); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -72,6 +72,9 @@ func (e *Engine) open(ctx context.Context, w *wrapper, spec caisson.SandboxSpec)
 	}
 	if err == nil {
 		err = b.prove(ctx, l, u, spec)
+	}
+	if err == nil {
+		b.mask, b.inside, err = layout.Hide(ctx, spec, b.root.PID, b.client)
 	}
 	defer b.said.Close()
 	if err != nil {

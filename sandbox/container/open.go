@@ -27,6 +27,12 @@ const setUpBound = 10 * time.Second
 // Open implements caisson.Engine.
 func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
 	spec, err := sandbox.Check(spec)
+	if err == nil {
+		err = sandbox.RefuseHide(e.Name(), spec)
+	}
+	if err == nil {
+		err = sandbox.RefuseLayers(e.Name(), spec)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -92,24 +92,30 @@ func limitRow(control caisson.Control, g *process.Group, u User) caisson.Enforce
 	return row
 }
 
+// setting reads a setting of the kernel, empty where there is none.
+func setting(name string) string {
+	raw, _ := os.ReadFile("/proc/sys/" + name) // not there: the restriction is not there
+	return strings.TrimSpace(string(raw))
+}
+
+const appArmor = "kernel/apparmor_restrict_unprivileged_userns"
+
 // RefusedStart explains why the namespaces could not be made.
-func RefusedStart(err error) *caisson.Error {
+func RefusedStart(err error) *caisson.Error { return refusedStart(err, setting, os.Geteuid() == 0) }
+
+func refusedStart(err error, read func(string) string, root bool) *caisson.Error {
 	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the namespaces of the sandbox cannot be made: %w", err)
-	read := func(name string) string {
-		raw, _ := os.ReadFile("/proc/sys/" + name) // not there: the restriction is not there
-		return strings.TrimSpace(string(raw))
-	}
 	switch {
 	case read("user/max_user_namespaces") == "0":
 		return e.WithHint("This host allows no user namespaces: `sysctl -w user.max_user_namespaces=10000`, or use another engine.")
-	case read("kernel/unprivileged_userns_clone") == "0" && os.Geteuid() != 0:
+	case read("kernel/unprivileged_userns_clone") == "0" && !root:
 		return e.WithHint("This host keeps user namespaces from ordinary users: `sysctl -w kernel.unprivileged_userns_clone=1`, or use another engine.")
-	case read("kernel/apparmor_restrict_unprivileged_userns") == "1" && os.Geteuid() != 0:
+	case read(appArmor) == "1" && !root:
 		return e.WithHint("AppArmor keeps user namespaces from programs without a profile: install one for caisson that allows `userns`, or `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or use another engine.")
 	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS):
 		return e.WithHint("Too many namespaces are in use: raise `user.max_*_namespaces` with sysctl, or close sandboxes.")
 	case errors.Is(err, unix.EPERM):
-		return e.WithHint("A container without the right to make namespaces? Use the engine outside of it, start it with user namespaces allowed, or use another engine.")
+		return e.WithHint("Is this in a container, or in a sandbox already? Those forbid namespaces: run caisson outside of it, start the container with user namespaces allowed (`--security-opt seccomp=unconfined`), or use another engine.")
 	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS):
 		return e.WithHint("The kernel is older than 5.12 or was built without namespaces; use another engine.")
 	}
@@ -118,6 +124,10 @@ func RefusedStart(err error) *caisson.Error {
 
 // RefusedSetUp explains why the box could not be built or proved.
 func RefusedSetUp(r plan.Report) *caisson.Error {
+	return refusedSetUp(r, setting, os.Geteuid() == 0)
+}
+
+func refusedSetUp(r plan.Report, read func(string) string, root bool) *caisson.Error {
 	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox could not be set up (%s): %s", r.Failed, r.Error)
 	errno := syscall.Errno(r.Errno)
 	switch {
@@ -129,10 +139,10 @@ func RefusedSetUp(r plan.Report) *caisson.Error {
 		return e.WithHint("Inside a container the kernel allows a /proc of one's own only if the container's is not masked: start it with `--security-opt systempaths=unconfined`, or use another engine.")
 	case r.Failed == "seccomp" && errno == unix.EINVAL:
 		return e.WithHint("The kernel was built without seccomp filters (%s); use another engine.", runtime.GOARCH)
-	case errno == unix.EPERM && os.Geteuid() != 0:
-		if raw, _ := os.ReadFile("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"); strings.TrimSpace(string(raw)) == "1" {
-			return e.WithHint("AppArmor takes the capabilities out of user namespaces of programs without a profile: install one for caisson that allows `userns`, or `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`.")
-		}
+	case (errno == unix.EPERM || errno == unix.EACCES) && !root && read(appArmor) == "1":
+		return e.WithHint("AppArmor takes the capabilities out of user namespaces of programs without a profile: install one for caisson that allows `userns`, or `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or use another engine.")
+	case errno == unix.EPERM && (r.Failed == "network" || r.Failed == "root"):
+		return e.WithHint("Is this in a container, or under a security module, that forbids mounts? Run caisson outside of it, or use another engine.")
 	case errno == unix.ENOSYS:
 		return e.WithHint("The kernel is older than 5.12; use another engine.")
 	}

@@ -45,9 +45,6 @@ var etc = []string{
 // given something of are not looked at.
 var hidden = []string{"/boot", "/home", "/media", "/srv", "/var/lib", "/var/log", "/etc/shadow", "/etc/ssh", "/run/systemd"}
 
-// Masks are at the top of every box that hides something.
-var Masks = plan.Mask{File: "/.hidden-file", Dir: "/.hidden-dir"}
-
 // Layout is a plan with the descriptors that go with it: the mounts of the plan
 // that have an FD, in their order.
 type Layout struct {

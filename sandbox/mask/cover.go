@@ -3,6 +3,7 @@
 package mask
 
 import (
+	"fmt"
 	"syscall"
 	"unsafe"
 
@@ -24,11 +25,11 @@ func afterFork()
 
 // script is what the child does.
 type script struct {
-	guest     uintptr
+	user      uintptr // the user namespace that owns the mounts
+	mounts    uintptr
 	workspace *byte
 	file, dir *byte
 	paths     []*byte
-	self      [2]byte // "." with its end
 	empty     [1]byte
 	how       unix.OpenHow
 	root      unix.Stat_t
@@ -55,11 +56,18 @@ func (m *Mask) cover(paths []string) []unix.Errno {
 		}
 		return errnos
 	}
+	user, mounts, err := m.namespaces()
+	if err != nil {
+		return fail(err)
+	}
+	defer unix.Close(user)
+	defer unix.Close(mounts)
 	s, release, err := m.prepare(paths)
 	if err != nil {
 		return fail(err)
 	}
 	defer release()
+	s.user, s.mounts = uintptr(user), uintptr(mounts)
 	pid, errno := fork(s)
 	if errno != 0 {
 		return fail(errno)
@@ -78,6 +86,25 @@ func (m *Mask) cover(paths []string) []unix.Errno {
 	return errnos
 }
 
+// namespaces opens the box's mount namespace, and the user namespace that owns
+// it, which need not be the one that the guest is in.
+func (m *Mask) namespaces() (user, mounts int, err error) {
+	mounts, err = unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", m.opts.Guest), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, -1, err
+	}
+	// While the guest is there, nobody else has had its number.
+	if err = unix.PidfdSendSignal(m.guest, 0, nil, 0); err == nil {
+		user, err = unix.IoctlRetInt(mounts, unix.NS_GET_USERNS)
+	}
+	if err != nil {
+		_ = unix.Close(mounts)
+		return -1, -1, err
+	}
+	unix.CloseOnExec(user)
+	return user, mounts, nil
+}
+
 // prepare makes everything that the child needs.
 func (m *Mask) prepare(paths []string) (*script, func(), error) {
 	size := 4 * (len(paths) + 1)
@@ -86,7 +113,7 @@ func (m *Mask) prepare(paths []string) (*script, func(), error) {
 		return nil, nil, err
 	}
 	s := &script{
-		guest: uintptr(m.guest), self: [2]byte{'.', 0}, paths: make([]*byte, len(paths)),
+		paths:   make([]*byte, len(paths)),
 		how:     unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS},
 		results: unsafe.Slice((*uint32)(unsafe.Pointer(&shared[0])), len(paths)+1),
 	}
@@ -139,7 +166,11 @@ func fork(s *script) (uintptr, syscall.Errno) {
 //go:norace
 func (s *script) start() {
 	start := &s.results[len(s.paths)]
-	if _, _, e := syscall.RawSyscall(unix.SYS_SETNS, s.guest, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, 0); e != 0 {
+	_, _, e := syscall.RawSyscall(unix.SYS_SETNS, s.user, unix.CLONE_NEWUSER, 0)
+	if e == 0 {
+		_, _, e = syscall.RawSyscall(unix.SYS_SETNS, s.mounts, unix.CLONE_NEWNS, 0)
+	}
+	if e != 0 {
 		*start = uint32(e)
 		return
 	}

@@ -31,7 +31,7 @@ const (
 type finder struct {
 	top      string
 	at       int // descriptor of top
-	patterns []*regexp.Regexp
+	patterns []pattern
 
 	watch   int              // inotify descriptor; -1: there are no watches, and all is read each time
 	watched map[int32]string // directories by watch
@@ -49,7 +49,7 @@ func newFinder(top string, patterns []string) (*finder, error) {
 		if err != nil {
 			return nil, caisson.Errorf(caisson.CodeConfigInvalid, "the pattern %q to hide cannot be read", p)
 		}
-		f.patterns = append(f.patterns, re)
+		f.patterns = append(f.patterns, newPattern(p, re))
 	}
 	at, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -97,6 +97,10 @@ func (f *finder) find(ctx context.Context) ([]string, error) {
 	f.fresh = false
 	if changed {
 		for link := range f.links {
+			if _, err := os.Readlink(filepath.Join(f.top, link)); err != nil {
+				delete(f.links, link)
+				continue
+			}
 			to, within := target(f.top, link)
 			if within {
 				f.found = append(f.found, to)
@@ -111,12 +115,47 @@ func (f *finder) find(ctx context.Context) ([]string, error) {
 }
 
 func (f *finder) matches(path string) bool {
-	for _, re := range f.patterns {
-		if re.MatchString(path) {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	for i := range f.patterns {
+		if f.patterns[i].matches(path, name) {
 			return true
 		}
 	}
 	return false
+}
+
+// pattern is one that is quick where it speaks of names alone, as most do: an
+// expression over whole paths takes a second for each million of them.
+type pattern struct {
+	re *regexp.Regexp
+	// names: it is **/ before what has no slash, and re is of that.
+	names bool
+	// literal is a name without a special character, else empty.
+	literal string
+}
+
+func newPattern(text string, re *regexp.Regexp) pattern {
+	name, anywhere := strings.CutPrefix(text, "**/")
+	if !anywhere || strings.ContainsAny(name, "/") || strings.Contains(name, "**") {
+		return pattern{re: re}
+	}
+	if !strings.ContainsAny(name, `*?[]{},\\`) {
+		return pattern{names: true, literal: name}
+	}
+	if of, err := glob.Compile(name); err == nil {
+		return pattern{re: of, names: true}
+	}
+	return pattern{re: re}
+}
+
+func (p *pattern) matches(path, name string) bool {
+	switch {
+	case p.literal != "":
+		return name == p.literal
+	case p.names:
+		return p.re.MatchString(name)
+	}
+	return p.re.MatchString(path)
 }
 
 // visit looks at one entry. kind is its type, or 0 where it is not known.

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/glob"
 )
 
 func newTest(t testing.TB, top string, patterns ...string) *finder {
@@ -106,6 +108,24 @@ func underKnown(known map[string]bool, path string) bool {
 		}
 	}
 	return false
+}
+
+// The quick way matches what the whole expression does.
+func TestPatterns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom([]string{
+			"**/.env", "**/*.pem", "**/{a,b}", "**/[ab]*", "a", "*.pem", "a/**", "**/a/b", "**/a**b", `**/a\*`, "**/k?", "a/**/b", "**/**/a",
+		}).Draw(t, "pattern")
+		re, err := glob.Compile(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", ".env", "x.pem", "a*", "kk", "ab", "a\nb", "\xff"}), 1, 4).Draw(t, "path"), "/")
+		f := finder{patterns: []pattern{newPattern(text, re)}}
+		if got, want := f.matches(path), re.MatchString(path); got != want {
+			t.Errorf("%q on %q: %v, want %v", text, path, got, want)
+		}
+	})
 }
 
 func TestNothingNewCostsNothing(t *testing.T) {

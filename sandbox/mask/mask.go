@@ -23,7 +23,7 @@ type Options struct {
 	// Patterns are matched against paths relative to it, as internal/glob reads them.
 	Patterns []string
 	// Guest is the pid of the first process of the box. It must not have been
-	// waited for. Its user namespace was made by this process.
+	// waited for. The user namespace that owns its mounts was made by this user.
 	Guest int
 	// File and Dir are paths inside of an empty file and an empty directory
 	// that nobody may read.
@@ -55,6 +55,9 @@ func Open(opts Options) (*Mask, error) {
 	return &Mask{opts: opts, guest: guest, finder: f}, nil
 }
 
+// rounds bounds how often a tree is looked at again that changes meanwhile.
+const rounds = 16
+
 // Renew hides what matches, and later what has come since the last time, and
 // returns it. After an error nothing may run or be read inside.
 func (m *Mask) Renew(ctx context.Context) ([]string, error) {
@@ -63,30 +66,55 @@ func (m *Mask) Renew(ctx context.Context) ([]string, error) {
 	if m.closed {
 		return nil, caisson.Errorf(caisson.CodeSandboxLost, "the sandbox has ended")
 	}
-	found, err := m.finder.find(ctx)
-	found = append(found, m.again...)
-	m.again = found
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	slices.Sort(found)
-	found = slices.Compact(found)
-	for i, errno := range m.cover(found) {
-		// A name that has gone meanwhile hides nothing.
-		if errno == unix.ENOENT || errno == unix.ENOTDIR {
-			errno = 0
+	var hidden []string
+	for range rounds {
+		found, err := m.finder.find(ctx)
+		found = append(found, m.again...)
+		m.again = found // until they are hidden
+		if err != nil {
+			return nil, err
 		}
-		if errno != 0 {
-			return nil, caisson.Errorf(caisson.CodeIsolationUnavailable, "%q cannot be hidden: %w", found[i], errno).
+		slices.Sort(found)
+		found = slices.Compact(found)
+		gone, err := m.coverAll(found)
+		if err != nil {
+			return nil, err
+		}
+		m.again = nil
+		hidden = append(hidden, found...)
+		if !gone {
+			return hidden, nil
+		}
+		// What was moved meanwhile is found where it is now.
+	}
+	return nil, caisson.Errorf(caisson.CodeIsolationUnavailable, "what is to be hidden cannot be: it is moved all the time").
+		WithHint("Stop what moves it: a job inside, or a program on the host.")
+}
+
+// coverAll hides what was found, and tells whether some of it has gone.
+func (m *Mask) coverAll(found []string) (gone bool, err error) {
+	if len(found) == 0 {
+		return false, nil
+	}
+	for i, errno := range m.cover(found) {
+		switch errno {
+		case 0:
+		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP: // ELOOP: a directory on the way is a link now
+			gone = true
+		default:
+			return gone, caisson.Errorf(caisson.CodeIsolationUnavailable, "%q cannot be hidden: %w", found[i], errno).
 				WithHint("Nothing runs while what `hide` names can be read. Correct the pattern, or move the file out of the workspace.")
 		}
 	}
-	m.again = nil
-	return found, nil
+	return gone, nil
 }
 
-// Close releases what Open opened. What is hidden stays so for as long as the box.
+// Close releases what Open opened; a nil one has nothing. What is hidden stays so
+// for as long as the box.
 func (m *Mask) Close() {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closed {

@@ -91,9 +91,7 @@ func (b *box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
 		_ = b.process.Kill() // it may have ended by itself
-		if b.mask != nil {
-			b.mask.Close()
-		}
+		b.mask.Close()
 		if b.client != nil {
 			_ = b.client.Close() // always nil
 		} else {

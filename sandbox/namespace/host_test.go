@@ -13,10 +13,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox/sandboxtest"
 )
 
 // hostEnv makes the test program a host of a kind, which probes and says what
@@ -30,11 +32,9 @@ type found struct {
 }
 
 func probeHost() int {
-	if os.Getenv(hostEnv) == "forbidden" {
-		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	if err := becomeHost(os.Getenv(hostEnv)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	e := newEngine()
 	var f found
@@ -51,13 +51,49 @@ func probeHost() int {
 	return 0
 }
 
+// becomeHost makes this process a host of a kind.
+func becomeHost(kind string) error {
+	switch kind {
+	case "forbidden":
+		return os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0)
+	case "filtered": // as container engines do it
+		return filterNamespaces()
+	case "masked": // so do they with /proc
+		return unix.Mount("none", "/proc/irq", "tmpfs", 0, "")
+	}
+	return nil
+}
+
+// filterNamespaces forbids new user namespaces in every thread of this process.
+func filterNamespaces() error {
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLONE3, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLONE, Jf: 3},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 16},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.CLONE_NEWUSER, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 // hostOf runs a host inside a user namespace of its own.
 func hostOf(t *testing.T, kind string) found {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), hostEnv+"="+kind)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER,
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
@@ -75,12 +111,50 @@ func hostOf(t *testing.T, kind string) found {
 // A host that allows no user namespaces: refused, with cause and fix.
 // Origin: codex 15057, srt 74.
 func TestCase_S12(t *testing.T) {
-	f := hostOf(t, "forbidden")
-	if f.Code != caisson.CodeIsolationUnavailable || !strings.Contains(f.Hint, "max_user_namespaces") {
-		t.Errorf("%+v", f)
+	for kind, want := range map[string]string{"forbidden": "max_user_namespaces", "filtered": "container", "masked": "systempaths=unconfined"} {
+		f := hostOf(t, kind)
+		if f.Code != caisson.CodeIsolationUnavailable || !strings.Contains(f.Hint, want) {
+			t.Errorf("%s: %+v", kind, f)
+		}
+		if len(f.Isolation.Controls) > 0 {
+			t.Errorf("%s: it reports %+v", kind, f.Isolation)
+		}
 	}
-	if len(f.Isolation.Controls) > 0 {
-		t.Errorf("it reports %+v", f.Isolation)
+}
+
+// A sandbox in a sandbox is refused, and told why.
+func TestCase_S12_Inside(t *testing.T) {
+	e := engine(t)
+	sb, ws := sandboxtest.Open(t, e)
+	for name, from := range map[string]string{"host": "/proc/self/exe", "guest": os.Getenv(sandboxtest.GuestEnv)} {
+		raw, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(ws, name), raw, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, errs strings.Builder
+	p, err := sb.Hold(t.Context(), caisson.Command{
+		Argv: []string{"./host"}, Stdout: &out, Stderr: &errs,
+		Env: []string{hostEnv + "=inside", sandboxtest.GuestEnv + "=" + filepath.Join(ws, "guest")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := p.Wait(t.Context()); err != nil || exit.Code != 0 {
+		t.Fatalf("exit %d, %v: %s", exit.Code, err, errs.String())
+	}
+	var f found
+	if err := json.Unmarshal([]byte(out.String()), &f); err != nil {
+		t.Fatal(err)
+	}
+	if f.Code != caisson.CodeIsolationUnavailable || !strings.Contains(f.Hint, "in a sandbox already") {
+		t.Errorf("%+v", f)
 	}
 }
 

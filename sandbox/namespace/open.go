@@ -51,7 +51,7 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 		err = b.prove(ctx, l, u, spec)
 	}
 	if err == nil {
-		err = b.hide(ctx, spec)
+		b.mask, b.inside, err = layout.Hide(ctx, spec, b.root.PID, b.client)
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.Close())

@@ -66,6 +66,7 @@ func cases() []runnable {
 		{Case{"ReadOnlyWorkspace", files, "write to a read-only workspace"}, workspaceMayBeReadOnly},
 		{Case{"Hidden", files, "read, replace and copy hidden files, by command, file service, glob and grep"}, filesAreHidden},
 		{Case{"HiddenLater", files, "read hidden files that are added, replaced and moved in meanwhile"}, filesAddedLaterAreHidden},
+		{Case{"HiddenMoved", files, "move hidden files about while commands begin"}, hiddenFilesCannotBeMovedAway},
 		{Case{"HiddenGit", files, "commit a hidden file as empty or deleted"}, hiddenFilesStayCommitted},
 		{Case{"Mounts", files, "write to what was lent to read"}, mountsAreShown},
 		{Case{"Layers", files, "change what was lent under a private layer"}, layersArePrivate},

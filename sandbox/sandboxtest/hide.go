@@ -149,6 +149,51 @@ func filesAddedLaterAreHidden(t *testing.T, h Harness) {
 	}
 }
 
+// A job inside moves the directory about in which the hidden file is. What runs
+// then must not read it, or must not run.
+func hiddenFilesCannotBeMovedAway(t *testing.T, h Harness) {
+	o, ok := hiding(t, h, []string{"**/.env"})
+	if !ok {
+		return
+	}
+	o.sh("mkdir a")
+	job, err := o.Hold(t.Context(), caisson.Command{Line: "while :; do mv a b; mkdir a; mv a c; mv b a; rmdir c; ln -s a b; rm b; done 2>/dev/null"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Release(); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		dir, err := os.OpenRoot(o.ws)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = dir.WriteFile("a/.env", []byte(hiddenText), 0o644) // it may not be there just now
+		dir.Close()
+		var out strings.Builder
+		p, err := o.Hold(t.Context(), caisson.Command{Line: "cat a/.env b/.env */.env", Stdout: &out})
+		if err == nil {
+			if err = p.Release(); err == nil {
+				_, err = p.Wait(t.Context())
+			} else {
+				p.Drop()
+			}
+		}
+		if err != nil && caisson.CodeOf(err) != caisson.CodeIsolationUnavailable {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), hiddenText) {
+			t.Fatal("it was read")
+		}
+	}
+	job.Stop(caisson.CauseUser)
+	if _, err := job.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.unseen()
+}
+
 // A hidden file that is committed, and one that is not: git inside must work,
 // and must never take either for empty or deleted.
 func hiddenFilesStayCommitted(t *testing.T, h Harness) {

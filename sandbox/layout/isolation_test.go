@@ -1,0 +1,62 @@
+//go:build linux
+
+package layout
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/plan"
+)
+
+// User namespaces that are forbidden, in each of the ways in which hosts do it:
+// the cause and the fix are named. Origin: codex 15057, srt 74.
+func TestCase_S12(t *testing.T) {
+	started := func(err error) func(func(string) string, bool) *caisson.Error {
+		return func(read func(string) string, root bool) *caisson.Error { return refusedStart(err, read, root) }
+	}
+	setUp := func(failed string, err error) func(func(string) string, bool) *caisson.Error {
+		var errno unix.Errno
+		if e, is := err.(unix.Errno); is { //nolint:errorlint // as the guest says it
+			errno = e
+		}
+		r := plan.Report{Failed: failed, Error: fmt.Sprint(failed, ": ", err), Errno: int(errno)}
+		return func(read func(string) string, root bool) *caisson.Error { return refusedSetUp(r, read, root) }
+	}
+	for name, c := range map[string]struct {
+		explain func(func(string) string, bool) *caisson.Error
+		setting string
+		root    bool
+		want    string
+	}{
+		"none at all":              {started(unix.ENOSPC), "user/max_user_namespaces=0", false, "user.max_user_namespaces=10000"},
+		"Debian's switch":          {started(unix.EPERM), "kernel/unprivileged_userns_clone=0", false, "kernel.unprivileged_userns_clone=1"},
+		"AppArmor forbids":         {started(unix.EACCES), appArmor + "=1", false, "kernel.apparmor_restrict_unprivileged_userns=0"},
+		"AppArmor disarms":         {setUp("network", unix.EPERM), appArmor + "=1", false, "install one for caisson that allows `userns`"},
+		"AppArmor, mounts":         {setUp("root", unix.EACCES), appArmor + "=1", false, "kernel.apparmor_restrict_unprivileged_userns=0"},
+		"AppArmor, but root":       {started(unix.EPERM), appArmor + "=1", true, "container"},
+		"a container":              {started(unix.EPERM), "", false, "--security-opt seccomp=unconfined"},
+		"a container without them": {setUp("root", unix.EPERM), "", true, "forbids mounts"},
+		"a masked /proc":           {setUp("root: mount /proc", unix.EPERM), "", true, "systempaths=unconfined"},
+		"too many":                 {started(unix.ENOSPC), "", false, "user.max_*_namespaces"},
+		"old kernel":               {started(unix.EINVAL), "", false, "older than 5.12"},
+		"old kernel, mounts":       {setUp("root", unix.ENOSYS), "", false, "older than 5.12"},
+		"no overlays":              {setUp("root: layer over /caches/x", unix.EPERM), "", false, "`caches`"},
+	} {
+		key, value, _ := strings.Cut(c.setting, "=")
+		read := func(name string) string {
+			if name == key {
+				return value
+			}
+			return ""
+		}
+		e := c.explain(read, c.root)
+		if e.Code != caisson.CodeIsolationUnavailable || !strings.Contains(e.HintText(), c.want) {
+			t.Errorf("%s: %v, hint %q; want %q in it", name, e, e.HintText(), c.want)
+		}
+	}
+}

@@ -99,7 +99,10 @@ func RefusedStart(err error) *caisson.Error {
 		raw, _ := os.ReadFile("/proc/sys/" + name) // not there: the restriction is not there
 		return strings.TrimSpace(string(raw))
 	}
+	host, _ := os.Hostname() // "" fits nothing
 	switch {
+	case strings.HasPrefix(host, plan.HostPrefix) && errors.Is(err, unix.EPERM):
+		return e.WithHint("This is the inside of a caisson sandbox, in which no other can be made: run caisson outside of it.")
 	case read("user/max_user_namespaces") == "0":
 		return e.WithHint("This host allows no user namespaces: `sysctl -w user.max_user_namespaces=10000`, or use another engine.")
 	case read("kernel/unprivileged_userns_clone") == "0" && os.Geteuid() != 0:

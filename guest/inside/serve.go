@@ -235,12 +235,15 @@ func (s *server) endStrays() int {
 		for _, p := range all {
 			if p.Parent == self && s.holders[p.PID] == nil {
 				left = true
-				_, _ = unix.Wait4(p.PID, nil, 0, nil) // it was killed; it may be gone by now
+				// Not waited for: of one that fell to the guest after it was looked
+				// for among its children, nobody has killed it yet.
+				_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
 			}
 		}
 		if !left {
 			return n
 		}
+		<-time.After(time.Millisecond)
 	}
 }
 

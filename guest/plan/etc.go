@@ -1,9 +1,15 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
-// HostName is the name of the box.
-func (p *Plan) HostName() string { return "box-" + p.ID }
+// HostPrefix is what every box's name begins with.
+const HostPrefix = "box-s"
+
+// HostName is the name of the box: its sandbox's id begins with s.
+func (p *Plan) HostName() string { return HostPrefix + strings.TrimPrefix(p.ID, "s") }
 
 // EtcFiles returns the files of /etc that are about the box itself, by name.
 func (p *Plan) EtcFiles() map[string]string {

@@ -105,7 +105,10 @@ func RefusedStart(err error) *caisson.Error { return refusedStart(err, setting, 
 
 func refusedStart(err error, read func(string) string, root bool) *caisson.Error {
 	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the namespaces of the sandbox cannot be made: %w", err)
+	host, _ := os.Hostname() // "" fits nothing
 	switch {
+	case strings.HasPrefix(host, plan.HostPrefix) && errors.Is(err, unix.EPERM):
+		return e.WithHint("This is the inside of a caisson sandbox, in which no other can be made: run caisson outside of it.")
 	case read("user/max_user_namespaces") == "0":
 		return e.WithHint("This host allows no user namespaces: `sysctl -w user.max_user_namespaces=10000`, or use another engine.")
 	case read("kernel/unprivileged_userns_clone") == "0" && !root:

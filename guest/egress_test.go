@@ -150,7 +150,7 @@ func TestGuestThatLiesOnTheWayOut(t *testing.T) {
 	lies := map[string][]packet{
 		"no descriptor":        {{carry, nil}},
 		"two descriptors":      {{carry, []int{fd, fd}}},
-		"many descriptors":     {{carry, slicesRepeat(fd, 200)}},
+		"many descriptors":     {{carry, repeat(fd, 200)}},
 		"one with a look-up":   {{lookup, []int{fd}}},
 		"an answer":            {{outlet.Frame{Kind: outlet.KindAnswer, ID: 1, Answer: 1}.Append(nil), nil}},
 		"done":                 {{outlet.Frame{Kind: outlet.KindDone}.Append(nil), nil}},
@@ -193,8 +193,6 @@ func TestGuestThatLiesOnTheWayOut(t *testing.T) {
 		})
 	}
 }
-
-func slicesRepeat(v, n int) []int { return repeat(v, n) }
 
 func repeat[T any](v T, n int) []T {
 	out := make([]T, n)
@@ -259,7 +257,6 @@ func TestGuestCannotHoldThreads(t *testing.T) {
 	close(g.open)
 	c, conn := liarWithWay(t, g)
 	const n = 200
-	var fds []int
 	for range n {
 		fd, peer := pairTCP(t)
 		if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 1000}); err != nil {
@@ -283,7 +280,6 @@ func TestGuestCannotHoldThreads(t *testing.T) {
 		if _, err := peer.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		fds = append(fds, fd)
 	}
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {

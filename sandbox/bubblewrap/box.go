@@ -131,6 +131,12 @@ func (b *box) awaitGuest() error {
 	}
 }
 
+// endCutOff ends a guest that was cut off: one that lies does not end by itself.
+func (b *box) endCutOff() {
+	<-b.client.Done()
+	_ = process.Signal(b.root, unix.SIGKILL) // it may have ended by itself
+}
+
 // Close implements caisson.Sandbox.
 func (b *box) Close() error {
 	b.closing.Do(func() {

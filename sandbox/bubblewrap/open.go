@@ -257,6 +257,7 @@ func (b *box) prove(ctx context.Context, l *layout.Layout, u layout.User, spec c
 		return err
 	}
 	b.client = client
+	go b.endCutOff() // ends with the client
 	b.isolation = isolation(report, b.group, u)
 	return sandbox.Enforce(b.isolation, spec.Require)
 }

@@ -13,6 +13,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Args[0] == "caisson-guest" {
+		os.Exit(beLiar())
+	}
+	if os.Getenv(liarEnv) != "" {
+		os.Exit(liarHost())
+	}
 	if os.Getenv(sandboxtest.StormEnv) != "" {
 		os.Exit(sandboxtest.StormHost(newEngine()))
 	}

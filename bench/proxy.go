@@ -79,11 +79,11 @@ func (b *bench) throughProxy(ctx context.Context, line string, talk func(*net.TC
 	if err != nil {
 		return skipped("bash is not there")
 	}
-	e, err := b.engine(ctx)
+	e, end, err := namespaceEngine(ctx, b)
 	if err != nil {
 		return err
 	}
-	defer e.Close() //nolint:errcheck // always nil
+	defer end() //nolint:errcheck // what it keeps is its own memory
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return err

@@ -79,7 +79,7 @@ func (b *bench) throughProxy(ctx context.Context, line string, talk func(*net.TC
 	if err != nil {
 		return skipped("bash is not there")
 	}
-	e, end, err := engines[0].open(ctx, b)
+	e, end, err := namespaceEngine(ctx, b)
 	if err != nil {
 		return err
 	}

@@ -210,7 +210,7 @@ func TestSocks(t *testing.T) {
 }
 
 func TestSlowAndLargeHeads(t *testing.T) {
-	w := newWorld(t, Options{Head: 200 * time.Millisecond, Idle: 300 * time.Millisecond}, "site.com", "site.com:22")
+	w := newWorld(t, Options{Head: 200 * time.Millisecond, Idle: 8 * time.Second}, "site.com", "site.com:22")
 	w.web("site.com", nil)
 	w.echo("site.com", "22")
 	w.echo("site.com", "443")
@@ -243,10 +243,20 @@ func TestSlowAndLargeHeads(t *testing.T) {
 	if r, err := http.ReadResponse(large.in, nil); err != nil || r.StatusCode != 431 {
 		t.Errorf("a head of 1 MiB: %+v %v", r, err)
 	}
+}
+
+func TestIdleConnectionsEnd(t *testing.T) {
+	w := newWorld(t, Options{Idle: 200 * time.Millisecond}, "site.com", "site.com:22")
+	w.web("site.com", nil)
+	w.echo("site.com", "22")
 	idle := w.open("site.com:22")
 	idle.send("SSH-\n")
 	idle.read(5)
 	<-idle.done
+	kept := w.open("site.com:80")
+	kept.send("GET / HTTP/1.1\r\nHost: site.com\r\n\r\n")
+	kept.answer()
+	<-kept.done
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
@@ -379,5 +389,17 @@ func TestHelloInPieces(t *testing.T) {
 	hidden := recordedHello(t, &tls.Config{ServerName: "inner.com", EncryptedClientHelloConfigList: echConfig(t), MinVersion: tls.VersionTLS13})
 	if h, _, err := readHello(hidden); err != nil || !h.hidden || h.name != "outer.com" {
 		t.Errorf("an encrypted hello: %+v %v", h, err)
+	}
+}
+
+// An encrypted hello can name another host than the one in clear, so that it is
+// refused also where that one is open.
+func TestEncryptedHelloIsRefused(t *testing.T) {
+	w := newWorld(t, Options{}, "outer.com")
+	w.echo("outer.com", "443")
+	c := w.open("outer.com:443")
+	c.send(string(recordedHello(t, &tls.Config{ServerName: "inner.com", EncryptedClientHelloConfigList: echConfig(t), MinVersion: tls.VersionTLS13})))
+	if got, err := c.ended(); got != "" || err == nil || w.refusal().Reason != ReasonServerName || w.reached() != "" {
+		t.Errorf("%d bytes came back, %v; refused %+v; connected to %q", len(got), err, w.refusal(), w.reached())
 	}
 }

@@ -53,7 +53,7 @@ func Attach(ctx context.Context, path string, view View) (Went, error) {
 		return WentLost, err
 	}
 	c := &client{view: view, conn: conn, in: frames{from: conn}}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // nothing is left to be sent
 	if err := c.greet(); err != nil {
 		return WentLost, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -92,7 +93,7 @@ func (f *frames) next() (kind byte, body []byte, err error) {
 	}
 	body = f.buf[headerSize : headerSize+length]
 	if _, err := io.ReadFull(f.from, body); err != nil {
-		if err == io.EOF { //nolint:errorlint // ReadFull returns it bare
+		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return 0, nil, err

@@ -326,7 +326,7 @@ func TestStranger(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: no process of another user can be made")
 	}
-	dir, err := os.MkdirTemp("", "terminal-")
+	dir, err := os.MkdirTemp("", "terminal-") //nolint:usetesting // that one is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}

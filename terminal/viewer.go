@@ -31,7 +31,7 @@ const (
 
 // serve sees a viewer from its coming to its going.
 func (s *Server) serve(conn *net.UnixConn) {
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // nothing is left to be sent
 	v := &viewer{s: s, conn: conn, in: frames{from: conn}, queue: newQueue(), sent: make(chan struct{}), why: make(chan string, 1)}
 	if err := v.greet(); err != nil {
 		v.refuse(err)

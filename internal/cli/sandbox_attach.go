@@ -75,10 +75,7 @@ func (a *app) reattach(ctx context.Context, h *host.Host, r caisson.Run, opts at
 
 // attach looks at a session until it ends or the person leaves it.
 func (a *app) attach(ctx context.Context, h *host.Host, id caisson.RunID, opts attachOptions) error {
-	eye, err := a.newEye(opts)
-	if err != nil {
-		return err
-	}
+	eye := a.newEye(opts)
 	// Above all: what follows must not leave the person with a raw terminal,
 	// whichever way it goes.
 	defer eye.close()
@@ -173,7 +170,7 @@ const (
 	restoreTitle = "\x1b[23;0t"
 )
 
-func (a *app) newEye(opts attachOptions) (*eye, error) {
+func (a *app) newEye(opts attachOptions) *eye {
 	e := &eye{out: a.io.Out, done: make(chan struct{}), got: make(chan os.Signal, 1)}
 	e.view = terminal.View{
 		Out: a.io.Out, ReadOnly: opts.readOnly, Keys: opts.keys,
@@ -181,7 +178,7 @@ func (a *app) newEye(opts attachOptions) (*eye, error) {
 	}
 	if !a.terminal() {
 		e.view.ReadOnly = true
-		return e, nil
+		return e
 	}
 	e.view.In, e.view.Size, e.file = a.io.In, sizeOf(a.io.Out), a.io.In
 	sizes := make(chan caisson.Winsize)
@@ -208,7 +205,7 @@ func (a *app) newEye(opts attachOptions) (*eye, error) {
 		e.titled = true
 		_, _ = io.WriteString(e.out, saveTitle) // the terminal may be gone
 	}
-	return e, nil
+	return e
 }
 
 // leaveOnSignal calls leave when this process shall end, or its terminal is gone.

@@ -64,7 +64,7 @@ func (t *agentTerminal) close() {
 
 func sizeOf(f *os.File) caisson.Winsize {
 	cols, rows, err := term.GetSize(int(f.Fd()))
-	if err != nil {
+	if err != nil || cols == 0 || rows == 0 { // what terminals are before they say otherwise
 		return caisson.Winsize{Rows: 24, Cols: 80}
 	}
 	return caisson.Winsize{Rows: uint16(rows), Cols: uint16(cols)}

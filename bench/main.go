@@ -38,6 +38,8 @@ var metrics = []metric{
 	{name: "exec.cold", n: 100, measure: execCold, must: []bound{most("ratio", 1.25), most("rss_mib", 50)}},
 	{name: "exec.warm", n: 500, measure: execWarm, must: []bound{most("ratio", 2)}},
 	{name: "capture", n: 1024, measure: captureOutput, must: []bound{leastRatio(0.5), most("growth_mib", 16)}},
+	{name: "proxy.throughput", n: 512, measure: proxyThroughput, must: []bound{leastRatio(0.5)}},
+	{name: "proxy.rtt", n: 20, measure: proxyRTT, must: []bound{most("ours", 1)}},
 	{name: "start", n: 100, measure: start, must: []bound{most("ours", 25)}},
 	{name: "guest.size", n: 1, measure: guestSize, must: []bound{most("ours", 4)}},
 	{name: "guest.ready", n: 200, measure: guestReady, must: []bound{most("ours", 3)}},
@@ -59,7 +61,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, progress io.Writ
 	b := &bench{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture, runs of open.parked (0: what the metric wants)")
+	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture and proxy.throughput, runs of open.parked (0: what the metric wants)")
 	flags.StringVar(&b.bin, "bin", "bin", "directory with caisson and caisson-guest")
 	flags.StringVar(&b.dir, "dir", "", "directory for what is written (the state directory, else the working directory)")
 	ledger := flags.String("decider", "", "decide the reviews of this ledger that standard input names; review.decide starts it")

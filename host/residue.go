@@ -87,6 +87,7 @@ func (h *Host) sources() []source {
 	}
 	return append(all,
 		source{place: "workspaces", kinds: []string{"lock", "file"}, list: h.workspaces.Remnants, tidy: h.workspaces.Tidy},
+		ownSource("terminals", []string{"socket"}, h.terminalRemains),
 		ownSource("instances", []string{"lock"}, h.instanceRemains),
 		ownSource("mounts", []string{"mount"}, h.mountRemains),
 		ownSource("directories of state and runtime", []string{"file", "directory", "socket"}, h.fileRemains),

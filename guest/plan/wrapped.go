@@ -8,8 +8,8 @@ const (
 	StageArgument   = "stage"
 )
 
-// Descriptors that a wrapper is started with, beside StreamFD, ControlFD
-// and OutletFD, which it hands on. 2 is a file for what the wrapper says when it fails. From
+// Descriptors that a wrapper is started with, beside StreamFD, ControlFD and
+// OutletFD, which it hands on. 2 is a file for what the wrapper says when it fails. From
 // FilesFD on come files that it copies, and the mounts of a stage.
 const (
 	ArgumentsFD = 6  // its arguments

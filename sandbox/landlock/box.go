@@ -46,7 +46,7 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err != nil {
 		return nil, err
 	}
-	if err := layout.Unsupported(Name, spec); err != nil {
+	if err := layout.Unsupported(Name, false, spec); err != nil {
 		return nil, err
 	}
 	if what := layout.Unshowable(spec); what != "" {

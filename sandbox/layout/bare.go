@@ -102,8 +102,8 @@ func Unshowable(spec caisson.SandboxSpec) string {
 }
 
 // Unsupported refuses what only an engine that keeps a hand on the box's mounts
-// and network after the set-up can do.
-func Unsupported(engine string, spec caisson.SandboxSpec) error {
+// after the set-up can do, and, where the network is the host's, a way out.
+func Unsupported(engine string, ownNetwork bool, spec caisson.SandboxSpec) error {
 	refuse := func(what string) error {
 		return caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot %s", engine, what).
 			WithHint("Use the engine `namespace`, or leave it out of your config.")
@@ -111,7 +111,7 @@ func Unsupported(engine string, spec caisson.SandboxSpec) error {
 	switch {
 	case len(spec.Hide) > 0 && spec.Workspace != "":
 		return refuse("hide files of the workspace (`hide`)")
-	case spec.Egress != nil:
+	case spec.Egress != nil && !ownNetwork:
 		return refuse("give a way out (`network`)")
 	case slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }):
 		return refuse("lend a directory under a private layer (`caches`)")

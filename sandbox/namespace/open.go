@@ -118,6 +118,7 @@ func (b *box) prove(ctx context.Context, l *layout.Layout, u layout.User, spec c
 	if err := <-greeted; err != nil {
 		return err
 	}
+	go b.endCutOff() // ends with the client
 	b.isolation = layout.Isolation(Name, report, b.group, u)
 	if spec.Egress != nil {
 		b.isolation = sandbox.WithEgress(b.isolation, b.client.Mode())

@@ -91,9 +91,9 @@ func ofContainer(engine string) []Mechanism {
 
 func ofLandlock() []Mechanism {
 	return []Mechanism{
-		{caisson.ControlFiles, "Landlock", "", "names and attributes of files that may not be opened can be seen"},
-		{caisson.ControlNetwork, "Landlock for TCP, seccomp filter for every other kind of socket", "", "not enforced before Landlock version 4"},
-		{caisson.ControlProcesses, "", "", "not enforced: processes of the same user are seen"},
+		{caisson.ControlFiles, "Landlock", "", "names, sizes and times of other files can be seen; not enforced where a workspace's .git must be covered"},
+		{caisson.ControlNetwork, "seccomp filter: no sockets but connected pairs; Landlock for TCP", "", "there is no loopback either"},
+		{caisson.ControlProcesses, "", "", "not enforced: other processes are seen, and one that the guest has lost may outlive it; Landlock keeps signals inside from version 6 on"},
 		{caisson.ControlMemory, "cgroup v2 or cgroup v1 memory", "", noCgroup},
 		{caisson.ControlPids, "cgroup v2 or cgroup v1 pids", "", noCgroup},
 		{caisson.ControlCPU, "cgroup v2 or cgroup v1 cpu", "", noCgroup + ": processor affinity, which a program inside may change back"},

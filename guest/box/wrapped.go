@@ -7,13 +7,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
 // wrappedSteps finish a box whose namespaces and mounts a wrapper has made. The
 // wrapper has forbidden new privileges in what was then the only thread.
-func wrappedSteps() []step {
+func wrappedSteps(out **outlet.Outlet) []step {
 	return []step{
+		wayOut(out),
 		{"limits", setLimits},
 		{"landlock", restrictFiles},
 		{"capabilities", dropCapabilities},
@@ -26,7 +28,7 @@ func wrappedSteps() []step {
 // before any of these numbers is used again: nothing inside may hold a file of
 // the host's.
 func closeWrapper() error {
-	for fd := plan.OutletFD; fd < plan.FilesFD; fd++ {
+	for fd := plan.ArgumentsFD; fd < plan.FilesFD; fd++ {
 		_ = unix.Close(fd) // the wrapper has closed some of them
 	}
 	if err := unix.Dup3(0, 2, 0); err != nil {

@@ -3,7 +3,6 @@
 package landlock
 
 import (
-	"fmt"
 	"os"
 	"strings"
 
@@ -36,21 +35,20 @@ func isolation(r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisso
 }
 
 func row(control caisson.Control, r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisson.Enforcement {
-	landlock := fmt.Sprintf("Landlock (version %d)", r.Landlock)
 	switch control {
 	case caisson.ControlFiles:
-		row := caisson.Enforcement{Enforced: true, By: landlock, Why: "names, sizes and times of other files can be seen, their contents cannot"}
+		row := caisson.Enforcement{Enforced: true, By: "Landlock", Why: "names, sizes and times of other files can be seen, their contents cannot"}
 		if spec.GitCover != "" {
 			row.Enforced, row.Fix = false, other
 			row.Why = "the workspace's own .git cannot be covered: programs inside can change where it leads"
 		}
 		return row
 	case caisson.ControlNetwork:
-		return caisson.Enforcement{Enforced: true, By: "seccomp filter: no sockets but connected pairs; " + landlock + " for TCP", Why: "there is no loopback either"}
+		return caisson.Enforcement{Enforced: true, By: "seccomp filter: no sockets but connected pairs; Landlock for TCP", Why: "there is no loopback either"}
 	case caisson.ControlProcesses:
 		row := caisson.Enforcement{Why: "without a pid namespace other processes are seen, and a process that the guest has lost may outlive it", Fix: other}
 		if r.Landlock >= versionScope {
-			row.By = landlock + " keeps signals inside"
+			row.By = "Landlock keeps signals inside"
 		} else {
 			row.Why += "; this kernel's Landlock does not keep signals inside"
 		}

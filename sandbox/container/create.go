@@ -32,6 +32,9 @@ var masked = []string{
 // maxPids is the most that the kernel counts to (PID_MAX_LIMIT).
 const maxPids = 1 << 22
 
+// maxMemory is more than any machine has, and less than what engines take for none.
+const maxMemory = 1 << 50
+
 // readOnly are those that the whole machine's settings are in.
 var readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
@@ -71,7 +74,7 @@ func noHealthcheck(engine string) *container.HealthConfig {
 }
 
 func hostConfig(l *plans, u user, limits caisson.Limits, cpus int, engine string) *container.HostConfig {
-	no, pids := false, min(limits.Pids, maxPids)
+	no, pids, memory := false, min(limits.Pids, maxPids), min(limits.Memory, maxMemory)
 	return &container.HostConfig{
 		NetworkMode: "none", IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate, UsernsMode: u.mode,
 		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
@@ -83,7 +86,7 @@ func hostConfig(l *plans, u user, limits caisson.Limits, cpus int, engine string
 		// lo of the box's own has both families, whatever the engine thinks of IPv6.
 		Sysctls: map[string]string{"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.lo.disable_ipv6": "0"},
 		Resources: container.Resources{
-			Memory: limits.Memory, MemorySwap: limits.Memory, PidsLimit: &pids, NanoCPUs: min(limits.CPUs, int64(cpus)) * 1e9,
+			Memory: memory, MemorySwap: memory, PidsLimit: &pids, NanoCPUs: min(limits.CPUs, int64(cpus)) * 1e9,
 			Ulimits: ulimits(limits, engine),
 		},
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -68,6 +69,13 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 // once it runs, rather than leave it out.
 func (e *Engine) cannot(spec caisson.SandboxSpec) error {
 	what := ""
+	if e.opts.Name == Podman {
+		for _, m := range sandbox.Mounts(spec) {
+			if strings.ContainsAny(m.Target, ",\"\n\r") { // it takes mounts apart at these
+				return caisson.Errorf(caisson.CodePathInvalid, "Podman cannot show a path with a comma, a quote or a line break: %q", m.Target)
+			}
+		}
+	}
 	switch {
 	case spec.Egress != nil:
 		what = "enforce what `network:` allows: its sandboxes have no network"

@@ -9,7 +9,6 @@ type engineSystem struct {
 	systems []string
 }
 
-// engineSystems are strongest first.
 func engineSystems() []engineSystem {
 	linux, darwin, windows := "linux", "darwin", "windows"
 	return []engineSystem{
@@ -25,7 +24,7 @@ func engineSystems() []engineSystem {
 }
 
 // EngineNames returns the names of the engines that there are for an operating
-// system, as Go names it, strongest first; of all for an empty name.
+// system, as Go names it; of all for an empty name.
 func EngineNames(system string) []string {
 	var names []string
 	for _, e := range engineSystems() {

@@ -42,7 +42,7 @@ type Enforcement struct {
 
 // Isolation says what a boundary enforces.
 type Isolation struct {
-	Engine   string        `json:"engine"` // "none" is no boundary
+	Engine   string        `json:"engine"`
 	Controls []Enforcement `json:"controls"`
 }
 

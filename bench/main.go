@@ -34,10 +34,13 @@ import (
 const longest = 45 * time.Second
 
 // metrics are measured in this order: the first wants a small process.
-var metrics = []metric{
-	{name: "exec.cold", n: 100, measure: execCold, must: []bound{most("ratio", 1.25), most("rss_mib", 50)}},
-	{name: "exec.warm", n: 500, measure: execWarm, must: []bound{most("ratio", 2)}},
-	{name: "capture", n: 1024, measure: captureOutput, must: []bound{leastRatio(0.5), most("growth_mib", 16)}},
+var metrics = slices.Concat(enginesMetrics(), []metric{
+	{name: "exec.cold.big", n: 100, measure: execColdBig, must: []bound{most("ratio", 1.5)}},
+	{name: "open64", n: 5, measure: open64, must: []bound{most("ratio", 64), most("growth_mib", 64)}},
+	{name: "kill.tree200", n: 10, measure: killTree, must: []bound{most("ours", 100)}},
+	{name: "idle.guest", n: 100, measure: idleGuest, must: []bound{most("ours", 5), most("cpu_ms", 0.1)}},
+	{name: "proxy.throughput", n: 512, measure: proxyThroughput, must: []bound{leastRatio(0.5)}},
+	{name: "proxy.rtt", n: 20, measure: proxyRTT, must: []bound{most("ours", 1)}},
 	{name: "exec.warm.docker", n: 200, measure: execWarmDocker, must: []bound{most("ratio", 0.1)}},
 	{name: "exec.cold.docker", n: 20, measure: execColdDocker},
 	{name: "capture.docker", n: 256, measure: captureDocker},
@@ -49,6 +52,14 @@ var metrics = []metric{
 	{name: "airlock.call", n: 1000, measure: airlockCall, must: []bound{most("ratio", 4)}},
 	{name: "review.decide", n: 200, measure: reviewDecide, must: []bound{most("ours", 10)}},
 	{name: "open.parked", n: 10_000, measure: openParked, must: []bound{most("ours", 1000)}},
+})
+
+func enginesMetrics() []metric {
+	var all []metric
+	for _, e := range engines {
+		all = append(all, e.metrics()...)
+	}
+	return all
 }
 
 func main() {
@@ -62,7 +73,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, progress io.Writ
 	b := &bench{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture, runs of open.parked (0: what the metric wants)")
+	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture and proxy.throughput, runs of open.parked (0: what the metric wants)")
 	flags.StringVar(&b.bin, "bin", "bin", "directory with caisson and caisson-guest")
 	flags.StringVar(&b.dir, "dir", "", "directory for what is written (the state directory, else the working directory)")
 	ledger := flags.String("decider", "", "decide the reviews of this ledger that standard input names; review.decide starts it")

@@ -38,6 +38,7 @@ type result struct {
 	Size      int      `json:"size,omitempty"` // of what one round handles
 	GrowthMiB *float64 `json:"growth_mib,omitempty"`
 	RSSMiB    *float64 `json:"rss_mib,omitempty"`
+	CPUMs     *float64 `json:"cpu_ms,omitempty"` // processor time
 }
 
 // judged fills in what the metric says.
@@ -49,7 +50,7 @@ func (r result) judged(m metric) result {
 		r.Base, r.Ratio = &base, &ratio
 	}
 	r.Ours = rounded(r.Ours)
-	fields := map[string]*float64{"ours": &r.Ours, "ratio": r.Ratio, "growth_mib": r.GrowthMiB, "rss_mib": r.RSSMiB}
+	fields := map[string]*float64{"ours": &r.Ours, "ratio": r.Ratio, "growth_mib": r.GrowthMiB, "rss_mib": r.RSSMiB, "cpu_ms": r.CPUMs}
 	var texts []string
 	for _, b := range m.must {
 		texts = append(texts, b.String())

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -21,37 +23,53 @@ import (
 
 const nothing = "/bin/true"
 
-// execCold opens a namespace sandbox, runs its first command, which does
-// nothing, and closes it; beside bwrap with the same namespaces, mounts and
-// files. Landlock and seccomp, which bwrap is not asked for, are on. Must: at
-// most 1.25 of bwrap, from a process of at most 50 MiB. In rounds of one.
-func execCold(ctx context.Context, b *bench, n int) (result, error) {
-	bwrap, err := exec.LookPath("bwrap")
-	if err != nil {
-		return result{}, skipped("bwrap is not there")
+// engines are those that exec.cold, exec.warm and capture are measured for. The
+// metrics of the first bear no name, those of others end in theirs:
+// exec.warm.bubblewrap.
+var engines = []benchEngine{{name: namespace.Name, open: namespaceEngine}}
+
+// benchEngine is an engine as it is measured.
+type benchEngine struct {
+	name string
+	// open returns the engine with everything on that it has, and what must be
+	// done with it at the end; skipped where this host cannot use it.
+	open func(ctx context.Context, b *bench) (caisson.Engine, func() error, error)
+	// base is what its warm command is compared with, by how much at most; nil:
+	// a plain fork and exec, twice.
+	base func(ctx context.Context, b *bench) (do timer, name string, end func() error, err error)
+	warm float64
+}
+
+// of are the metrics of one engine.
+func (e benchEngine) of(name string) string {
+	if e.name == namespace.Name {
+		return name
 	}
-	e, err := b.engine(ctx)
-	if err != nil {
-		return result{}, err
+	return name + "." + e.name
+}
+
+func (e benchEngine) metrics() []metric {
+	warm := e.warm
+	if warm == 0 {
+		warm = 2
 	}
-	defer e.Close() //nolint:errcheck // always nil
-	ws, remove, err := b.scratch()
-	if err != nil {
-		return result{}, err
+	cold := []bound{most("ratio", 1.25), most("rss_mib", 50)}
+	if e.name != namespace.Name {
+		cold = nil // what another engine takes is its own; it is told
 	}
-	defer remove()
-	etc, err := etcInside(ctx, e)
-	if err != nil {
-		return result{}, err
+	return []metric{
+		{name: e.of("exec.cold"), n: 100, measure: e.execCold, must: cold},
+		{name: e.of("exec.warm"), n: 500, measure: e.execWarm, must: []bound{most("ratio", warm)}},
+		{name: e.of("capture"), n: 1024, measure: e.captureOutput, must: []bound{leastRatio(0.5), most("growth_mib", 16)}},
 	}
-	theirs := plain(bwrap, bwrapArgs(ws, etc)...)
-	if err := theirs(ctx); err != nil {
-		return result{}, skipped("bwrap cannot run here: " + err.Error())
-	}
-	ours := func(ctx context.Context) error {
-		return within(ctx, e, ws, func(box caisson.Sandbox) error { return runIn(ctx, box, caisson.Command{Argv: []string{nothing}}) })
-	}
-	c, err := compare(ctx, n, byTurns(timed(ours), timed(theirs)))
+}
+
+// execCold opens a sandbox, runs its first command, which does nothing, and
+// closes it; beside bwrap with the same namespaces, mounts and files. Landlock
+// and seccomp, which bwrap is not asked for, are on. Must: at most 1.25 of
+// bwrap, from a process of at most 50 MiB. In rounds of one.
+func (e benchEngine) execCold(ctx context.Context, b *bench, n int) (result, error) {
+	c, err := e.cold(ctx, b, n)
 	if err != nil {
 		return result{}, err
 	}
@@ -62,34 +80,93 @@ func execCold(ctx context.Context, b *bench, n int) (result, error) {
 	return r, err
 }
 
-// execWarm runs a command that does nothing in an open sandbox, beside a plain
-// fork and exec of it. Must: at most twice as long. In rounds of one.
-func execWarm(ctx context.Context, b *bench, n int) (r result, err error) {
-	e, err := b.engine(ctx)
+// bigProcess is how much memory exec.cold.big has.
+const bigProcess = 300 << 20
+
+// execColdBig is exec.cold from a process of 300 MiB: what a process has must
+// not be copied for each sandbox. Must: at most 1.5 of bwrap, which is started
+// from the same process. In rounds of one.
+func execColdBig(ctx context.Context, b *bench, n int) (result, error) {
+	ballast := bytes.Repeat([]byte{1}, bigProcess)
+	c, err := engines[0].cold(ctx, b, n)
 	if err != nil {
 		return result{}, err
 	}
-	defer e.Close() //nolint:errcheck // always nil
-	err = within(ctx, e, "", func(box caisson.Sandbox) error {
+	rss, err := memory("VmRSS")
+	runtime.KeepAlive(ballast)
+	debug.FreeOSMemory() // those that come after want a small process
+	r := c.times("bwrap")
+	rss = rounded(rss)
+	r.RSSMiB = &rss
+	return r, err
+}
+
+func (e benchEngine) cold(ctx context.Context, b *bench, n int) (comparison, error) {
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil {
+		return comparison{}, skipped("bwrap is not there")
+	}
+	engine, end, err := e.open(ctx, b)
+	if err != nil {
+		return comparison{}, err
+	}
+	defer end() //nolint:errcheck // what it keeps is its own memory
+	ws, remove, err := b.scratch()
+	if err != nil {
+		return comparison{}, err
+	}
+	defer remove()
+	etc, err := etcInside(ctx, engine)
+	if err != nil {
+		return comparison{}, err
+	}
+	theirs := plain(bwrap, bwrapArgs(ws, etc)...)
+	if err := theirs(ctx); err != nil {
+		return comparison{}, skipped("bwrap cannot run here: " + err.Error())
+	}
+	ours := func(ctx context.Context) error {
+		return within(ctx, engine, ws, func(box caisson.Sandbox) error { return runIn(ctx, box, caisson.Command{Argv: []string{nothing}}) })
+	}
+	return compare(ctx, n, byTurns(timed(ours), timed(theirs)))
+}
+
+// execWarm runs a command that does nothing in an open sandbox, beside a plain
+// fork and exec of it, or what the engine has for that. Must: at most twice as
+// long, or what the engine says. In rounds of one.
+func (e benchEngine) execWarm(ctx context.Context, b *bench, n int) (r result, err error) {
+	engine, end, err := e.open(ctx, b)
+	if err != nil {
+		return result{}, err
+	}
+	defer end() //nolint:errcheck // what it keeps is its own memory
+	theirs, name := timed(plain(nothing)), "fork and exec"
+	if e.base != nil {
+		var endBase func() error
+		if theirs, name, endBase, err = e.base(ctx, b); err != nil {
+			return result{}, err
+		}
+		defer func() { err = errors.Join(err, endBase()) }()
+	}
+	err = within(ctx, engine, "", func(box caisson.Sandbox) error {
 		ours := func(ctx context.Context) error { return runIn(ctx, box, caisson.Command{Argv: []string{nothing}}) }
-		c, err := compare(ctx, n, byTurns(timed(ours), timed(plain(nothing))))
-		r = c.times("fork and exec")
+		c, err := compare(ctx, n, byTurns(timed(ours), theirs))
+		r = c.times(name)
 		return err
 	})
 	return r, err
 }
 
-// captureOutput brings the output of a command out of a namespace sandbox as
+// captureOutput brings the output of a command out of a sandbox as
 // the shell tool does: the preview, and all of it in a spill; beside `cat >
 // file` of the same bytes. n is MiB; it is done three times. Must: half the
 // speed of cat, and at most 16 MiB of growth of this process over its size
 // before, at the peak.
-func captureOutput(ctx context.Context, b *bench, n int) (r result, err error) {
-	e, err := b.engine(ctx)
+func (e benchEngine) captureOutput(ctx context.Context, b *bench, n int) (r result, err error) {
+	engine, end, err := e.open(ctx, b)
 	if err != nil {
 		return result{}, err
 	}
-	defer e.Close() //nolint:errcheck // always nil
+	defer end() //nolint:errcheck // what it keeps is its own memory
 	dir, remove, err := b.disk()
 	if err != nil {
 		return result{}, err
@@ -99,7 +176,7 @@ func captureOutput(ctx context.Context, b *bench, n int) (r result, err error) {
 	line := fmt.Sprintf("head -c %d /dev/zero", size)
 	file := filepath.Join(dir, "file")
 	theirs := removing(file, timed(plain("/bin/sh", "-c", line+` | cat > "$1"`, "sh", file)))
-	err = within(ctx, e, "", func(box caisson.Sandbox) error {
+	err = within(ctx, engine, "", func(box caisson.Sandbox) error {
 		ours, err := shellCall(box, dir, line, size)
 		if err != nil {
 			return err
@@ -163,23 +240,23 @@ func removing(file string, do timer) timer {
 	}
 }
 
-// engine returns the built-in engine with everything on that it has.
-func (b *bench) engine(ctx context.Context) (*namespace.Engine, error) {
+// namespaceEngine returns the built-in engine.
+func namespaceEngine(ctx context.Context, b *bench) (caisson.Engine, func() error, error) {
 	guest, err := b.program("caisson-guest")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e := namespace.New(namespace.Options{Guest: func() ([]byte, error) { return os.ReadFile(guest) }})
 	isolation, err := e.Probe(ctx)
 	switch {
 	case caisson.CodeOf(err) == caisson.CodeIsolationUnavailable:
-		return nil, skipped("no namespace sandbox here: " + err.Error())
+		return nil, nil, skipped("no namespace sandbox here: " + err.Error())
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case !strings.Contains(isolation.Row(caisson.ControlFiles).By, "Landlock"), !isolation.Enforces(caisson.ControlSyscalls):
-		return nil, skipped("this kernel has no Landlock or no seccomp")
+		return nil, nil, skipped("this kernel has no Landlock or no seccomp")
 	}
-	return e, nil
+	return e, e.Close, nil
 }
 
 // within opens a sandbox, does do and closes it.

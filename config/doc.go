@@ -30,6 +30,7 @@ type Config struct {
 	Preset  string
 	Require []caisson.Control
 	Limits  caisson.Limits
+	Floors  Floors
 	Budget  caisson.Budget
 	Env     []string // names to pass in
 	Mounts  []caisson.Mount
@@ -52,6 +53,12 @@ type Containers struct {
 	Image   string        // the user's; empty: ours
 	Base    string        // of ours; empty: the built-in one
 	Refresh time.Duration // age at which it is made new beside the work; 0: never
+}
+
+// Floors are what must be there for a run to begin; 0 is nothing.
+type Floors struct {
+	Disk   int64 // bytes free where the state directory is
+	Memory int64 // bytes available
 }
 
 // Review says how long reviews wait.
@@ -95,6 +102,7 @@ func defaults(processors int) Config {
 	return Config{
 		Preset:  "sandboxed",
 		Require: []caisson.Control{caisson.ControlFiles, caisson.ControlNetwork, caisson.ControlProcesses},
+		Floors:  Floors{Disk: 2 << 30, Memory: 512 << 20},
 		Limits: caisson.Limits{
 			Memory: 4 << 30, Pids: 512, CPUs: int64(max(1, processors-1)), Files: 4096, Size: 16 << 30, Tmp: 1 << 30,
 		},

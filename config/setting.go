@@ -80,7 +80,7 @@ func settings() []setting {
 		{Setting: Setting{"engine", "name, or names by operating system", "the strongest usable", "", "The engine that makes sandboxes: one name, or a mapping of linux, darwin and windows."}, read: readEngine},
 		{Setting: Setting{"preset", "supervised, sandboxed or unattended", "sandboxed", "tighten only", "What policy says of a call that no rule speaks about."}, read: text(readPreset), tighten: tightenPreset},
 		{Setting: Setting{"require", "list of controls", "files, network, processes", "adds", "Controls that a sandbox must enforce, or the run is refused."}, read: text(readRequire), tighten: tightenRequire, adds: true},
-	}, rows(limitNumbers()), rows(budgetNumbers()), []setting{
+	}, rows(limitNumbers()), floors(), rows(budgetNumbers()), []setting{
 		{Setting: Setting{"env", "list of names", "none", "", "Environment variables that are passed into sandboxes."}, read: text(readEnv)},
 		{Setting: Setting{"mounts", "list of source, target, write", "none", "", "Paths lent to sandboxes: absolute source, target (default: the same), write (default: false)."}, read: text(readMounts)},
 		{Setting: Setting{"network", "none, or list of hosts", "none", "none only", "Hosts that programs inside may reach: HOST (ports 443 and 80), HOST:PORT, \"*.HOST\" for the names below one, or host, ports, private (true: it may be in a private network)."}, read: text(readNetwork), tighten: tightenNetwork},
@@ -166,6 +166,23 @@ func limitNumbers() []number {
 	}
 }
 
+func floorNumbers() []number {
+	return []number{
+		{"floor.disk", "size", "2GiB", "What must stay free on the disk of the state directory, or no run begins; 0: nothing.", sizeOf, 1, 1 << 50, func(c *Config) *int64 { return &c.Floors.Disk }, true},
+		{"floor.memory", "size", "512MiB", "Memory that must be available on the host, or no run begins; 0: none.", sizeOf, 1, 1 << 44, func(c *Config) *int64 { return &c.Floors.Memory }, true},
+	}
+}
+
+// floors are the user's alone: a repository could keep its own runs from
+// beginning, or let them fill the disk.
+func floors() []setting {
+	out := rows(floorNumbers())
+	for i := range out {
+		out[i].tighten = nil
+	}
+	return out
+}
+
 func budgetNumbers() []number {
 	const most = 1 << 50
 	return []number{
@@ -187,7 +204,9 @@ func reviewNumbers() []number {
 	}
 }
 
-func numbers() []number { return slices.Concat(limitNumbers(), budgetNumbers(), reviewNumbers()) }
+func numbers() []number {
+	return slices.Concat(limitNumbers(), floorNumbers(), budgetNumbers(), reviewNumbers())
+}
 
 func rows(numbers []number) []setting {
 	out := make([]setting, len(numbers))

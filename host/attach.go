@@ -62,7 +62,7 @@ func (h *Host) open(ctx context.Context) ([]caisson.Run, error) {
 }
 
 // Hold starts a process that holds a session, unless one does.
-func (h *Host) Hold(ctx context.Context, id caisson.RunID, size caisson.Winsize) error {
+func (h *Host) Hold(ctx context.Context, id caisson.RunID, opts ServeOptions) error {
 	r, err := h.Ledger.Run(ctx, id)
 	if err != nil || r.State.Terminal() {
 		return err
@@ -70,7 +70,11 @@ func (h *Host) Hold(ctx context.Context, id caisson.RunID, size caisson.Winsize)
 	if driven, err := h.Driven(ctx, r); err != nil || driven {
 		return err
 	}
-	return h.detach(ctx, r, "sandbox", "serve", "--size", fmt.Sprintf("%dx%d", size.Cols, size.Rows), "--", string(id))
+	args := []string{"sandbox", "serve", "--size", fmt.Sprintf("%dx%d", opts.Size.Cols, opts.Size.Rows)}
+	if opts.Expect {
+		args = append(args, "--expect")
+	}
+	return h.detach(ctx, r, append(args, "--", string(id))...)
 }
 
 // Attach looks at a session's terminal. When it returns the run is as it was

@@ -2,22 +2,28 @@ package host
 
 import (
 	"context"
+	"path/filepath"
 	"runtime"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox"
+	"github.com/caisson-run/caisson/sandbox/bubblewrap"
 	"github.com/caisson-run/caisson/sandbox/container"
+	"github.com/caisson-run/caisson/sandbox/landlock"
 	"github.com/caisson-run/caisson/sandbox/namespace"
 	"github.com/caisson-run/caisson/workspace"
 )
 
 // openEngines returns the engines of this system, strongest first.
 func (h *Host) openEngines() []caisson.Engine {
-	engines := []caisson.Engine{namespace.New(namespace.Options{Guest: h.guest})}
+	engines := []caisson.Engine{
+		namespace.New(namespace.Options{Guest: h.guest}),
+		bubblewrap.New(bubblewrap.Options{Guest: h.guest}),
+	}
 	for _, name := range container.Names(runtime.GOOS) {
 		engines = append(engines, h.containerEngine(name))
 	}
-	return engines
+	return append(engines, landlock.New(landlock.Options{Guest: h.guest, Dir: filepath.Join(h.Paths.State, "landlock")}))
 }
 
 // containerEngine returns a container engine, as the user set it up.

@@ -53,6 +53,9 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	if err := h.checkSpec(ctx, spec, c, repo); err != nil {
 		return caisson.Run{}, err
 	}
+	if err := h.admit(c, spec.Limits, h.Paths.State); err != nil {
+		return caisson.Run{}, err
+	}
 	id := caisson.NewRunID()
 	spec.Root = id
 	if want.NoWorkspace {

@@ -20,6 +20,7 @@ type ExecRequest struct {
 	Engine      string
 	Require     []caisson.Control
 	Env         []string // names
+	Network     []string // as of a run
 	Deadline    time.Duration
 }
 
@@ -53,7 +54,7 @@ func (h *Host) NewExec(ctx context.Context, want ExecRequest) (caisson.Run, erro
 		want.Argv = shellArgv()
 	}
 	request := RunRequest{
-		Argv: want.Argv, Engine: want.Engine, Require: want.Require, Env: want.Env, NoWorkspace: want.NoWorkspace,
+		Argv: want.Argv, Engine: want.Engine, Require: want.Require, Env: want.Env, Network: want.Network, NoWorkspace: want.NoWorkspace,
 		Preset: string(gate.Sandboxed), Budget: caisson.Budget{Wall: want.Deadline},
 	}
 	if err := request.check(); err != nil {

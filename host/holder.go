@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/agent"
@@ -24,8 +26,19 @@ func (h *Host) socketOf(run caisson.RunID, inst caisson.InstanceID) string {
 	return filepath.Join(h.terminalsDir(), string(run)+"."+string(inst))
 }
 
+// ServeOptions say how a session is held.
+type ServeOptions struct {
+	Size caisson.Winsize // to begin with
+	// Expect waits, where the program ends at once, for the viewer that is about to come.
+	Expect bool
+}
+
+// expected bounds how long a program's last words wait for a viewer.
+const expected = 10 * time.Second
+
 // Serve drives a session and serves its terminal until its program has ended.
-func (h *Host) Serve(ctx context.Context, id caisson.RunID, size caisson.Winsize) (caisson.Run, error) {
+func (h *Host) Serve(ctx context.Context, id caisson.RunID, opts ServeOptions) (caisson.Run, error) {
+	size := opts.Size
 	r, err := h.Ledger.Run(ctx, id)
 	if err != nil {
 		return r, err
@@ -58,6 +71,12 @@ func (h *Host) Serve(ctx context.Context, id caisson.RunID, size caisson.Winsize
 		Agent: &agent.Options{Stdin: server, Stdout: server, Size: size, Resize: server.Sizes()},
 		Settled: func(ctx context.Context, drive caisson.Drive) error {
 			server.Ended()
+			if opts.Expect {
+				select {
+				case <-server.Seen():
+				case <-time.After(expected):
+				}
+			}
 			return holder.record(ctx, drive)
 		},
 	})
@@ -180,27 +199,31 @@ func (h *Host) tidySessions(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("end session %s: %w", r.ID, err))
 		}
 	}
-	return errors.Join(append(errs, h.tidySockets(ctx))...)
+	return errors.Join(errs...)
 }
 
-// tidySockets removes the sockets of holders that were killed.
-func (h *Host) tidySockets(ctx context.Context) error {
+// terminalRemains lists the sockets of sessions' terminals.
+func (h *Host) terminalRemains(ctx context.Context) ([]remain, error) {
 	entries, err := os.ReadDir(h.terminalsDir())
-	if err != nil {
-		return nil //nolint:nilerr // there is none
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	var errs []error
+	var found []remain
 	for _, entry := range entries {
-		_, name, _ := strings.Cut(entry.Name(), ".")
-		holder, err := h.Ledger.Instance(ctx, caisson.InstanceID(name))
-		if err != nil {
-			continue // nothing of this ledger's
-		}
 		path := filepath.Join(h.terminalsDir(), entry.Name())
+		r := remain{Remnant: caisson.Remnant{Kind: "socket", Name: path, Live: true}, remove: func(context.Context) error { return removeIfThere(path) }}
+		run, name, _ := strings.Cut(entry.Name(), ".")
+		holder, err := h.Ledger.Instance(ctx, caisson.InstanceID(name))
 		alive := process.InstanceLiveness(holder)
-		if alive == caisson.Dead || alive == caisson.LivenessUnknown && !terminal.Answers(ctx, path) {
-			errs = append(errs, os.Remove(path))
+		switch {
+		case err != nil:
+			r.Why = "who made it is not on record"
+		case alive == caisson.Dead || alive == caisson.LivenessUnknown && !terminal.Answers(ctx, path):
+			r.Live, r.Why = false, "the process that held session "+run+" has ended"
+		default:
+			r.Why = "a process holds session " + run
 		}
+		found = append(found, r)
 	}
-	return errors.Join(errs...)
+	return found, err
 }

@@ -87,6 +87,7 @@ func (h *Host) sources() []source {
 	}
 	return append(all,
 		source{place: "workspaces", kinds: []string{"lock", "file"}, list: h.workspaces.Remnants, tidy: h.workspaces.Tidy},
+		ownSource("terminals", []string{"socket"}, h.terminalRemains),
 		ownSource("instances", []string{"lock"}, h.instanceRemains),
 		ownSource("mounts", []string{"mount"}, h.mountRemains),
 		ownSource("directories of state and runtime", []string{"file", "directory", "socket"}, h.fileRemains),
@@ -120,6 +121,7 @@ func (h *Host) Residue(ctx context.Context) Residue {
 
 func (h *Host) residue(ctx context.Context) Residue {
 	found := Residue{Zero: true, Places: []Place{}, Remnants: []Remnant{}}
+	seen := map[[2]string]bool{} // engines share cgroups, and each lists them
 	for _, s := range h.sources() {
 		place := Place{Place: s.place, Kinds: s.kinds}
 		list, err := within(ctx, s.list)
@@ -129,6 +131,11 @@ func (h *Host) residue(ctx context.Context) Residue {
 			found.Zero = found.Zero && place.Absent
 		}
 		for _, r := range list {
+			name := [2]string{r.Kind, r.Name}
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
 			if r.Live {
 				place.Held++
 			} else {

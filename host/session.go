@@ -131,6 +131,13 @@ func (s *session) openBox(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	dirs := []string{h.Paths.State}
+	if s.ws != nil {
+		dirs = append(dirs, s.ws.Path)
+	}
+	if err := h.admit(s.config, s.run.Spec.Limits, dirs...); err != nil {
+		return err
+	}
 	spec := h.boxSpec(s.run.Spec, s.ws)
 	if s.network != nil {
 		s.network.give(&spec)

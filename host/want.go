@@ -3,6 +3,7 @@ package host
 import (
 	"regexp"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/caisson-run/caisson"
@@ -32,6 +33,11 @@ func (want RunRequest) check() error {
 		return wrong("a command has no model of ours: leave out --model")
 	case want.Preset != "" && !slices.Contains(gate.Presets(), gate.Preset(want.Preset)):
 		return wrong("there is no preset %q: choose from %v", want.Preset, gate.Presets())
+	}
+	if all := caisson.EngineNames(""); want.Engine == "none" {
+		return wrong("there is no way to run without a boundary: the engines are %s", strings.Join(all, ", "))
+	} else if want.Engine != "" && !slices.Contains(all, want.Engine) {
+		return wrong("there is no engine %q: the engines are %s", want.Engine, strings.Join(all, ", "))
 	}
 	for _, c := range want.Require {
 		if !slices.Contains(caisson.Controls(), c) {

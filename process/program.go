@@ -29,12 +29,18 @@ type Kept struct {
 	Start  uint64           // clock ticks since boot
 	Parent int              //
 	Keeper caisson.Liveness // of who keeps the program
+	at     string           // where in /proc/PID the program is
 }
 
 // AllKept returns this user's processes that run a kept program of that name,
-// ended ones left out. Of a process that may not be looked at it cannot be told
-// what it runs; it is another user's.
-func AllKept(ctx context.Context, name string) ([]Kept, error) {
+// or have it at one of the descriptors, to run it; ended ones left out. Of a
+// process that may not be looked at it cannot be told what it runs; it is
+// another user's.
+func AllKept(ctx context.Context, name string, descriptors ...int) ([]Kept, error) {
+	places := []string{"exe"}
+	for _, fd := range descriptors {
+		places = append(places, "fd/"+strconv.Itoa(fd))
+	}
 	all, err := proctree.All()
 	if err != nil {
 		return nil, err
@@ -47,16 +53,20 @@ func AllKept(ctx context.Context, name string) ([]Kept, error) {
 		if p.Zombie {
 			continue
 		}
-		if keeper, runs := keeperOf(p.PID, name); runs {
-			found = append(found, Kept{p.PID, p.Start, p.Parent, keeper})
+		for _, at := range places {
+			if keeper, runs := keeperOf(p.PID, at, name); runs {
+				found = append(found, Kept{p.PID, p.Start, p.Parent, keeper, at})
+				break
+			}
 		}
 	}
 	return found, nil
 }
 
-// keeperOf tells whether a process runs the program, and whether who keeps it lives.
-func keeperOf(pid int, name string) (caisson.Liveness, bool) {
-	path := "/proc/" + strconv.Itoa(pid) + "/exe"
+// keeperOf tells whether a process has the program at a place, and whether who
+// keeps it lives.
+func keeperOf(pid int, at, name string) (caisson.Liveness, bool) {
+	path := "/proc/" + strconv.Itoa(pid) + "/" + at
 	var link [64]byte
 	n, err := unix.Readlink(path, link[:])
 	if err != nil || string(link[:n]) != "/memfd:"+name+" (deleted)" {
@@ -98,7 +108,7 @@ func (k Kept) End(ctx context.Context, name string) error {
 		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d cannot be ended: %w", k.PID, err)
 	}
 	defer unix.Close(fd)
-	keeper, runs := keeperOf(k.PID, name)
+	keeper, runs := keeperOf(k.PID, k.at, name)
 	if !runs || keeper != caisson.Dead {
 		return nil
 	}
@@ -109,4 +119,18 @@ func (k Kept) End(ctx context.Context, name string) error {
 		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d does not end though it was killed: %w", k.PID, err)
 	}
 	return nil
+}
+
+// EndTree is End with all that the process has started.
+func (k Kept) EndTree(ctx context.Context, name string) error {
+	keeper, runs := keeperOf(k.PID, k.at, name)
+	if !runs || keeper != caisson.Dead {
+		return nil
+	}
+	id, err := here()
+	if err != nil {
+		return err
+	}
+	id.PID, id.Start = k.PID, k.Start
+	return EndTree(ctx, id)
 }

@@ -50,6 +50,7 @@ type Server struct {
 	size    caisson.Winsize
 	sizer   *viewer // whose size it is
 	over    *end
+	seen    chan struct{} // closed when the first viewer was let in
 }
 
 // New returns a server. Nobody can reach it before Open.
@@ -58,7 +59,7 @@ func New(opts Options) *Server {
 		opts.Stall = stall
 	}
 	return &Server{
-		opts: opts, in: newInbox(), sizes: make(chan caisson.Winsize, 8), viewers: map[*viewer]bool{}, size: opts.Size,
+		opts: opts, in: newInbox(), sizes: make(chan caisson.Winsize, 8), viewers: map[*viewer]bool{}, size: opts.Size, seen: make(chan struct{}),
 	}
 }
 
@@ -98,6 +99,9 @@ func (s *Server) Run(ctx context.Context) error {
 	viewers.Wait()
 	return err
 }
+
+// Seen is closed when the first viewer was let in.
+func (s *Server) Seen() <-chan struct{} { return s.seen }
 
 // Ended says that the program has ended: what it wrote is all there is, and
 // viewers go when they have been sent it.

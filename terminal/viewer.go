@@ -96,6 +96,11 @@ func (v *viewer) greet() error {
 		v.finish(*s.over)
 	}
 	s.viewers[v] = true
+	select {
+	case <-s.seen:
+	default:
+		close(s.seen)
+	}
 	before := s.size
 	s.followLocked(v)
 	if before == s.size {

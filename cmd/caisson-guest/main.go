@@ -2,6 +2,7 @@
 // it with one end of a stream as descriptor 3; it is of no use to people. With
 // the argument "box" or "wrapped" it first builds, or finishes, the box that it
 // is in; with "stage" it makes ready what a wrapper needs and becomes that; with
+// "bare" it restricts itself as far as that goes without any box; with
 // "given" the stream is its standard input and output, and the box was made by
 // somebody else.
 //
@@ -45,6 +46,8 @@ func serve() error {
 		return inside.Serve(inside.Options{Stream: stream, Outlet: out})
 	case plan.StageArgument:
 		return box.Stage()
+	case plan.BareArgument:
+		return box.Restrict()
 	}
 	unix.CloseOnExec(wire.StreamFD)
 	_ = unix.SetNonblock(wire.StreamFD, true) // one that is no descriptor is told by Serve
@@ -55,5 +58,12 @@ func serve() error {
 			return err
 		}
 	}
-	return inside.Serve(inside.Options{Stream: os.NewFile(wire.StreamFD, "stream"), Outlet: out})
+	o := inside.Options{Stream: os.NewFile(wire.StreamFD, "stream"), Outlet: out}
+	if mode == plan.ProvenArgument {
+		var err error
+		if o.Rules, err = box.ProveBare(); err != nil {
+			return err
+		}
+	}
+	return inside.Serve(o)
 }

@@ -109,6 +109,20 @@ func grant(rules int, path string, rights, handled uint64) error {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	defer unix.Close(fd)
+	return grantOpen(rules, fd, path, rights, handled)
+}
+
+// grantLent grants a path in which no component may be a link.
+func grantLent(rules int, path string, rights, handled uint64) error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	return grantOpen(rules, fd, path, rights, handled)
+}
+
+func grantOpen(rules, fd int, path string, rights, handled uint64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("look at %s: %w", path, err)

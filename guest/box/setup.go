@@ -67,7 +67,7 @@ func SetUp(argument string) (*outlet.Outlet, error) {
 	var out *outlet.Outlet
 	steps := boxSteps(&out)
 	if argument == plan.WrappedArgument {
-		steps = wrappedSteps(&out)
+		steps = wrappedSteps()
 	}
 	report, err := runSteps(p, steps)
 	raw, marshalErr := json.Marshal(report)

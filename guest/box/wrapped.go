@@ -7,15 +7,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
 // wrappedSteps finish a box whose namespaces and mounts a wrapper has made. The
 // wrapper has forbidden new privileges in what was then the only thread.
-func wrappedSteps(out **outlet.Outlet) []step {
+func wrappedSteps() []step {
 	return []step{
-		wayOut(out),
 		{"limits", setLimits},
 		{"landlock", restrictFiles},
 		{"capabilities", dropCapabilities},
@@ -28,11 +26,20 @@ func wrappedSteps(out **outlet.Outlet) []step {
 // before any of these numbers is used again: nothing inside may hold a file of
 // the host's.
 func closeWrapper() error {
-	for fd := plan.ArgumentsFD; fd < plan.FilesFD; fd++ {
+	for fd := plan.OutletFD; fd < plan.FilesFD; fd++ {
 		_ = unix.Close(fd) // the wrapper has closed some of them
 	}
 	if err := unix.Dup3(0, 2, 0); err != nil {
 		return fmt.Errorf("drop the wrapper's output: %w", err)
+	}
+	// It was executed by the number of a descriptor, which says nothing to people.
+	fd, err := unix.Open("/proc/self/comm", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("name the guest: %w", err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte("caisson-guest")); err != nil {
+		return fmt.Errorf("name the guest: %w", err)
 	}
 	return nil
 }

@@ -209,8 +209,7 @@ func (c *command) closeOurs() {
 func (c *command) stop(grace time.Duration) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
-	c.each(unix.SIGTERM)
-	c.each(unix.SIGCONT) // a stopped process does not see the first
+	c.each(unix.SIGTERM, unix.SIGCONT) // a stopped process does not see the first
 	select {
 	case <-c.gone:
 	case <-timer.C:
@@ -218,50 +217,88 @@ func (c *command) stop(grace time.Duration) {
 	}
 }
 
+const (
+	// killWait is between two looks at a tree that is being killed and does not
+	// grow. It needs the processors more than a look does.
+	killWait = 50 * time.Millisecond
+	// holderBound is how long a holder that was told to go on, and has nothing
+	// below it but what has ended, may take to end. Killed, it cannot tell how
+	// its command ended.
+	holderBound = time.Second
+)
+
 // kill ends the tree whatever it does, and returns when it has ended.
 func (c *command) kill() {
 	c.ending.Do(func() {
+		killed := map[int]uint64{} // by pid, when it began
+		last, wait := time.Now(), time.Millisecond
 		for pass := 0; ; pass++ {
-			if pass > 2 {
+			if pass > 2 && wait == time.Millisecond {
 				c.each(unix.SIGSTOP) // it makes processes faster than they are found
 			}
-			n := c.each(unix.SIGKILL)
+			fresh, there := c.killBelow(killed)
 			c.mu.Lock()
-			c.left += n
+			c.left += fresh
 			c.mu.Unlock()
-			if n == 0 && pass > 100 {
-				c.endHolder()
+			if wait = min(2*wait, killWait); fresh > 0 {
+				wait = time.Millisecond
+			}
+			if there > 0 {
+				last = time.Now()
+			} else {
+				c.wakeHolder(time.Since(last) > holderBound)
 			}
 			select {
 			case <-c.gone:
 				return
-			case <-time.After(time.Millisecond):
+			case <-time.After(wait):
 			}
 		}
 	})
 }
 
-// endHolder ends a holder that does not (it was stopped from inside); what is
-// below it falls to the guest.
-func (c *command) endHolder() {
-	if p, there := proctree.Of(c.holder); there {
+// killBelow kills what is below the holder and was not killed before. It
+// returns how many these were, and how many are there.
+func (c *command) killBelow(killed map[int]uint64) (fresh, there int) {
+	all, err := proctree.All()
+	if err != nil {
+		return 0, 1
+	}
+	below := proctree.Below(all, c.holder, nil)
+	for _, p := range below {
+		if start, known := killed[p.PID]; known && start == p.Start {
+			continue // a SIGKILL is not lost
+		}
+		if p.Signal(unix.SIGKILL) {
+			killed[p.PID] = p.Start
+			fresh++
+		}
+	}
+	return fresh, len(below)
+}
+
+// wakeHolder lets a holder go on that was stopped from inside. One that does
+// not end then is ended; what is below it falls to the guest.
+func (c *command) wakeHolder(end bool) {
+	p, there := proctree.Of(c.holder)
+	if !there {
+		return
+	}
+	p.Signal(unix.SIGCONT)
+	if end {
 		p.Signal(unix.SIGKILL)
 	}
 }
 
-// each sends sig to everything below the holder, and returns to how many.
-func (c *command) each(sig unix.Signal) int {
+// each sends signals to everything below the holder.
+func (c *command) each(sigs ...unix.Signal) {
 	all, err := proctree.All()
 	if err != nil {
-		return 0
+		return
 	}
-	n := 0
 	for _, p := range proctree.Below(all, c.holder, nil) {
-		if p.Signal(sig) {
-			n++
-		}
+		p.Signal(sigs...)
 	}
-	return n
 }
 
 // feed writes stdin.

@@ -59,6 +59,7 @@ const recordSize = unsafe.Sizeof(record{})
 const (
 	fdGate   = 3
 	fdStatus = 4
+	fdRules  = 5
 	minFD    = 10
 )
 
@@ -71,6 +72,7 @@ type spawn struct {
 	stdio     [3]int
 	gate      int
 	status    int
+	rules     int  // Landlock rules for the command over the guest's own; 0: none
 	terminal  bool // stdio[0] becomes the controlling terminal
 	limits    [3]rlimit
 	name      [16]byte
@@ -189,6 +191,9 @@ func begin(s *spawn) {
 		s.tell(fdStatus, recordPID, uint32(pid))
 		e = s.await()
 	}
+	if e == 0 && s.rules != 0 {
+		_, _, e = syscall.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fdRules, 0, 0)
+	}
 	if e == 0 {
 		_, _, e = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(s.path)),
 			uintptr(unsafe.Pointer(s.argv)), uintptr(unsafe.Pointer(s.env)))
@@ -246,9 +251,16 @@ func (s *spawn) prepare() syscall.Errno {
 		return e
 	}
 	s.status = fdStatus
+	above := uintptr(fdStatus + 1)
+	if s.rules != 0 {
+		if _, _, e := syscall.RawSyscall(syscall.SYS_DUP3, uintptr(s.rules), fdRules, syscall.O_CLOEXEC); e != 0 {
+			return e
+		}
+		above = fdRules + 1
+	}
 	// Nothing else of the guest's may stay open: a pipe whose writer lives on
 	// in another command's holder would not end.
-	if _, _, e := syscall.RawSyscall(unix.SYS_CLOSE_RANGE, fdStatus+1, ^uintptr(0)>>33, 0); e != 0 {
+	if _, _, e := syscall.RawSyscall(unix.SYS_CLOSE_RANGE, above, ^uintptr(0)>>33, 0); e != 0 {
 		return e
 	}
 	for i := range s.limits {

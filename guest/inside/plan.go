@@ -73,7 +73,7 @@ func (c *command) program(p *plan, req wire.Hold) error {
 	if err != nil {
 		return caisson.Errorf(caisson.CodeCallInvalid, "arguments and environment cannot hold a NUL byte")
 	}
-	sp.limits = c.s.limits()
+	sp.limits, sp.rules = c.s.limits(), c.s.rules
 	return nil
 }
 

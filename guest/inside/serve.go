@@ -23,6 +23,9 @@ type Options struct {
 	// Stream leads to the host. Serve owns it. A descriptor should not block, so
 	// that waiting for it holds no thread.
 	Stream io.ReadWriteCloser
+	// Rules is a descriptor of Landlock rules that each command is put under
+	// before it begins, beside what this process is under already; 0: none.
+	Rules int
 	// Outlet is the way out, if the set-up has opened it already. Else Serve opens
 	// the one that the host's hello asks for, with the capabilities that this
 	// process was given for it, and drops them.
@@ -35,6 +38,7 @@ type server struct {
 	in     *wire.Reader
 	out    *wire.Writer
 	hello  wire.Hello
+	rules  int
 	root   *os.Root // of the workspace; nil without one
 	null   *os.File
 	lane   *lane
@@ -66,7 +70,7 @@ func Serve(o Options) error {
 	debug.SetGCPercent(25)
 	s := &server{
 		stream: o.Stream, in: wire.NewReader(o.Stream, wire.MaxControl), out: wire.NewWriter(o.Stream, nil),
-		open: map[uint32]stream{}, holders: map[int]*spawn{}, outlet: o.Outlet,
+		open: map[uint32]stream{}, holders: map[int]*spawn{}, outlet: o.Outlet, rules: o.Rules,
 	}
 	if err := s.prepare(); err != nil {
 		refusal := caisson.Errorf(caisson.CodeSandboxLost, "the guest cannot serve: %w", err)
@@ -251,6 +255,9 @@ func (s *server) endAll() {
 		left := proctree.Below(all, os.Getpid(), nil)
 		if err != nil || len(left) == 0 {
 			return
+		}
+		for _, p := range left { // what is stopped starts nothing new
+			p.Signal(unix.SIGSTOP)
 		}
 		for _, p := range left {
 			p.Signal(unix.SIGKILL)

@@ -8,17 +8,17 @@ const (
 	StageArgument   = "stage"
 )
 
-// Descriptors that a wrapper is started with, beside StreamFD and ControlFD,
-// which it hands on. 2 is a file for what the wrapper says when it fails. From
+// Descriptors that a wrapper is started with, beside StreamFD, ControlFD and
+// OutletFD, which it hands on. 2 is a file for what the wrapper says when it fails. From
 // FilesFD on come files that it copies, and the mounts of a stage.
 const (
-	ArgumentsFD = 5  // its arguments
-	InfoFD      = 6  // it writes the number of its child here
-	BlockFD     = 7  // its child waits here
-	WrapperFD   = 8  // the wrapper's program
-	ProgramFD   = 9  // the guest program
-	StageFD     = 10 // the Stage, where there is one
-	FilesFD     = 11
+	ArgumentsFD = 6  // its arguments
+	InfoFD      = 7  // it writes the number of its child here
+	BlockFD     = 8  // its child waits here
+	WrapperFD   = 9  // the wrapper's program
+	ProgramFD   = 10 // the guest program
+	StageFD     = 11 // the Stage, where there is one
+	FilesFD     = 12
 )
 
 // Stage says what is to be made ready below Dir, in a mount namespace of the

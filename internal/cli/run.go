@@ -63,7 +63,12 @@ command's own status.`,
 	flags.StringSliceVar(&want.Env, "env", nil, "names of variables of yours that the agent may see")
 	flags.StringSliceVar(&want.Network, "network", nil, "hosts that may be reached beside those of the config, as HOST, HOST:PORT or *.HOST; none: not even those")
 	flags.BoolVarP(&detach, "detach", "d", false, "go on in the background; what is asked parks the run at once")
+	isolation := flags.String("isolation", "", "")
+	flags.Lookup("isolation").Hidden = true // it is asked for, and said not to be
 	cmd.RunE = a.with(func(ctx context.Context, h *host.Host, args []string) error {
+		if *isolation != "" {
+			return usage(fmt.Errorf("every run has a boundary: there is no --isolation %s; choose the boundary with --engine, and what it must enforce with --require", *isolation))
+		}
 		if !(*cost >= 0 && *cost <= maxCost) { // not a number is neither
 			return usage(fmt.Errorf("--max-cost takes US dollars, from 0 to %d", maxCost))
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-run/caisson/host"
 	"github.com/caisson-run/caisson/terminal"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -66,7 +67,7 @@ func (a *app) reattach(ctx context.Context, h *host.Host, r caisson.Run, opts at
 		return caisson.Errorf(caisson.CodeStateInvalid, "session %s has ended: %s", r.ID, r.State).
 			WithHint("What it printed: `caisson runs show %s`.", r.ID)
 	}
-	if err := h.Hold(ctx, r.ID, sizeOf(a.io.Out)); err != nil {
+	if err := h.Hold(ctx, r.ID, host.ServeOptions{Size: sizeOf(a.io.Out), Expect: true}); err != nil {
 		return err
 	}
 	return a.attach(ctx, h, r.ID, opts)
@@ -249,6 +250,8 @@ func (e *eye) close() {
 		_, _ = io.WriteString(e.out, restoreTitle) // the terminal may be gone
 	}
 	if e.state != nil {
+		// What the inside asked the terminal for is not to be typed outside.
+		_ = unix.IoctlSetInt(int(e.file.Fd()), unix.TCFLSH, unix.TCIFLUSH)
 		_ = term.Restore(int(e.file.Fd()), e.state) // the terminal may be gone
 	}
 }

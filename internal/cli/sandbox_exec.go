@@ -27,6 +27,7 @@ func (f *sessionFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.want.Engine, "engine", "", "sandbox engine (default: the strongest that works here)")
 	flags.StringSliceVar(&f.require, "require", nil, "controls without which it is refused (default files,network,processes)")
 	flags.StringSliceVar(&f.want.Env, "env", nil, "names of variables of yours that are seen inside")
+	flags.StringSliceVar(&f.want.Network, "network", nil, "hosts that may be reached beside those of the config, as HOST, HOST:PORT or *.HOST; none: not even those")
 	flags.DurationVar(&f.want.Deadline, "deadline", 0, "time after which it is ended (default: no bound)")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "start it in the background, with a terminal to attach to")
 	detachKeys(cmd, &f.keys)
@@ -145,7 +146,7 @@ func (a *app) session(ctx context.Context, h *host.Host, f *sessionFlags) error 
 	if f.want.Session == caisson.SessionStreams {
 		return a.drive(ctx, h, r, host.DriveOptions{})
 	}
-	if err := h.Hold(ctx, r.ID, sizeOf(a.io.Out)); err != nil {
+	if err := h.Hold(ctx, r.ID, host.ServeOptions{Size: sizeOf(a.io.Out), Expect: !f.detach}); err != nil {
 		return err
 	}
 	if f.detach {
@@ -159,15 +160,15 @@ func (a *app) session(ctx context.Context, h *host.Host, f *sessionFlags) error 
 // sandboxServe is the process that holds a session.
 func (a *app) sandboxServe() *cobra.Command {
 	var size string
+	var opts host.ServeOptions
 	cmd := a.runArg("serve RUN", "Hold a session: drive it, and serve its terminal",
 		func(ctx context.Context, h *host.Host, r caisson.Run) error {
-			var win caisson.Winsize
-			if _, err := fmt.Sscanf(size, "%dx%d", &win.Cols, &win.Rows); err != nil {
+			if _, err := fmt.Sscanf(size, "%dx%d", &opts.Size.Cols, &opts.Size.Rows); err != nil {
 				return usage(fmt.Errorf("--size is COLSxROWS, and not %q", size))
 			}
 			stop := newStopper(h, r, func() {})
 			defer stop.close()
-			ended, err := h.Serve(ctx, r.ID, win)
+			ended, err := h.Serve(ctx, r.ID, opts)
 			if err != nil {
 				return err
 			}
@@ -175,5 +176,6 @@ func (a *app) sandboxServe() *cobra.Command {
 		})
 	cmd.Hidden = true
 	cmd.Flags().StringVar(&size, "size", "80x24", "size of the terminal to begin with")
+	cmd.Flags().BoolVar(&opts.Expect, "expect", false, "a viewer is about to come")
 	return cmd
 }

@@ -189,6 +189,20 @@ func TestTerminalIsGivenBack(t *testing.T) {
 	}
 }
 
+// The last words of a program that ends at once are shown.
+func TestCommandThatEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, map[string]string{})
+	for n := range 5 {
+		s := p.start(window, "sandbox", "exec", "--no-workspace", "--", "sh", "-c", fmt.Sprintf("echo word-$((%d+1)); exit %d", n, n))
+		s.ends(n)
+		if strings.Count(s.screen(), fmt.Sprintf("word-%d\n", n+1)) != 1 {
+			t.Error(s.screen())
+		}
+	}
+	p.nothing()
+}
+
 // A session goes on when it is left to itself, and shows what it showed to who
 // comes back, from another terminal and of another size.
 func TestDetachAndComeBack(t *testing.T) {
@@ -309,6 +323,7 @@ func TestHolderIsKilled(t *testing.T) {
 	if !strings.Contains(s.screen(), "was killed") {
 		t.Error(s.screen())
 	}
+	p.start(window, "doctor", "--residue").ends(0)
 	p.nothing()
 	if r := p.run(); r.State != caisson.RunCancelled || r.Cause != caisson.CauseUnknown {
 		t.Errorf("run %s, cause %q", r.State, r.Cause)

@@ -21,11 +21,12 @@ func main() {
 
 func generate(dir string) error {
 	pages := map[string]func(*bytes.Buffer) error{
-		"errors.md": errorsPage,
-		"states.md": statesPage,
-		"config.md": configPage,
-		"policy.md": policyPage,
-		"cli.md":    cliPage,
+		"errors.md":    errorsPage,
+		"states.md":    statesPage,
+		"config.md":    configPage,
+		"policy.md":    policyPage,
+		"cli.md":       cliPage,
+		"isolation.md": isolationPage,
 	}
 	for name, write := range pages {
 		var out bytes.Buffer

@@ -93,15 +93,20 @@ func Below(all []Process, root int, except func(pid int) bool) []Process {
 	return found
 }
 
-// Signal sends sig to p, and to no process that has its number now. It reports
-// whether it was sent.
-func (p Process) Signal(sig unix.Signal) bool {
+// Signal sends signals to p, and to no process that has its number now. It
+// reports whether all were sent.
+func (p Process) Signal(sigs ...unix.Signal) bool {
 	fd, err := p.Open()
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
-	return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
+	for _, sig := range sigs {
+		if unix.PidfdSendSignal(fd, sig, nil, 0) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // Open returns a pidfd that is proved to be p's: the descriptor was there

@@ -29,6 +29,7 @@ type box struct {
 	wrapper  caisson.ProcessIdentity // bwrap too
 	stream   *os.File                // the client's once it is connected
 	control  *os.File
+	outlet   *os.File // the host's end of the way out, until the client has it
 	info     *os.File // bwrap says here who its child is
 	gate     *os.File // and holds it until something comes from here
 	said     *os.File // what bwrap complains
@@ -131,6 +132,12 @@ func (b *box) awaitGuest() error {
 	}
 }
 
+// endCutOff ends a guest that was cut off: one that lies does not end by itself.
+func (b *box) endCutOff() {
+	<-b.client.Done()
+	_ = process.Signal(b.root, unix.SIGKILL) // it may have ended by itself
+}
+
 // Close implements caisson.Sandbox.
 func (b *box) Close() error {
 	b.closing.Do(func() {
@@ -178,7 +185,7 @@ const followBound = time.Second
 
 // release closes what the box and bwrap were talked to with.
 func (b *box) release() {
-	for _, f := range []*os.File{b.stream, b.control, b.info, b.gate} {
+	for _, f := range []*os.File{b.stream, b.control, b.outlet, b.info, b.gate} {
 		if f != nil {
 			f.Close() // a second time is no harm
 		}

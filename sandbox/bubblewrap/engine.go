@@ -27,6 +27,7 @@ import (
 	"sync"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox/layout"
 )
@@ -155,7 +156,7 @@ func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for cgroups: %w", err)
 	}
-	return layout.Remnants(ctx, Name, groups)
+	return layout.Residue{Engine: Name, Groups: groups, Held: []int{plan.ProgramFD}}.Remnants(ctx)
 }
 
 // Tidy ends and removes those of Remnants that nobody holds, on record or not.
@@ -164,5 +165,5 @@ func (e *Engine) Tidy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for cgroups: %w", err)
 	}
-	return layout.Tidy(ctx, Name, groups)
+	return layout.Residue{Engine: Name, Groups: groups, Held: []int{plan.ProgramFD}}.Tidy(ctx)
 }

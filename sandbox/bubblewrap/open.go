@@ -37,6 +37,9 @@ func (e *Engine) open(ctx context.Context, w *wrapper, spec caisson.SandboxSpec)
 	if err != nil {
 		return nil, err
 	}
+	if err := layout.Unsupported(Name, spec); err != nil {
+		return nil, err
+	}
 	if ctx.Err() != nil {
 		return nil, cancelled(ctx)
 	}
@@ -51,6 +54,9 @@ func (e *Engine) open(ctx context.Context, w *wrapper, spec caisson.SandboxSpec)
 	defer l.Close()
 	groups, _ := e.cgroups() // nil: the report says that there is none
 	b := newBox(spec.ID, e.opts.Instance, groups.Make(process.GroupSpec{ID: spec.ID, Limits: spec.Limits}))
+	if b.outlet, err = l.OpenOutlet(spec); err != nil {
+		return nil, errors.Join(err, b.abandon())
+	}
 	if !b.group.Enforces(caisson.ControlPids) && u.Outside != 0 {
 		l.Plan.Pids = spec.Limits.Pids
 	}
@@ -86,7 +92,7 @@ func (b *box) begin(w *wrapper, program *os.File, l *layout.Layout, u layout.Use
 		return err
 	}
 	defer a.close()
-	files, err := b.descriptors(w, program, a)
+	files, err := b.descriptors(w, program, l, a)
 	defer func() {
 		for _, f := range files {
 			f.Close()
@@ -95,7 +101,7 @@ func (b *box) begin(w *wrapper, program *os.File, l *layout.Layout, u layout.Use
 	if err != nil {
 		return caisson.Errorf(caisson.CodeInternal, "start bwrap: %w", err)
 	}
-	if len(files)+len(a.files)+len(l.Trees) > layout.ProgramFD-3 {
+	if len(files)+len(a.files)+len(l.Trees) > process.FirstFreeFD-3 {
 		return caisson.Errorf(caisson.CodePathInvalid, "too many paths are lent to the sandbox")
 	}
 	// Not ours to close here: a and l do.
@@ -145,7 +151,7 @@ func (b *box) start(files []*os.File, a *arguments) error {
 
 // descriptors returns what goes on from plan.StreamFD on, up to the files of a:
 // all of it to be closed once bwrap has its own. The box keeps the other ends.
-func (b *box) descriptors(w *wrapper, program *os.File, a *arguments) ([]*os.File, error) {
+func (b *box) descriptors(w *wrapper, program *os.File, l *layout.Layout, a *arguments) ([]*os.File, error) {
 	var theirs []*os.File
 	keep := func(ours **os.File, f *os.File, t *os.File, err error) error {
 		if err == nil {
@@ -161,11 +167,17 @@ func (b *box) descriptors(w *wrapper, program *os.File, a *arguments) ([]*os.Fil
 	if err := keep(&b.control, ours, their, err); err != nil {
 		return theirs, err
 	}
+	none, err := os.OpenFile(os.DevNull, os.O_RDWR, 0) // in the place of a way out
+	if err != nil {
+		return theirs, err
+	}
+	theirs = append(theirs, none)
 	args, err := memory("arguments", a.bytes())
 	if err != nil {
 		return theirs, err
 	}
-	theirs = append(theirs, args)
+	theirs = append(theirs, l.Outlet, args)
+	l.Outlet = nil // closed with theirs
 	if b.said, err = memory("said", nil); err != nil {
 		return theirs, err
 	}
@@ -251,13 +263,18 @@ func (b *box) prove(ctx context.Context, l *layout.Layout, u layout.User, spec c
 	}
 	client, err := guest.Connect(ctx, b.stream, guest.Options{
 		Workspace: l.Plan.Workspace, Env: layout.Environment(l.Plan, spec), Limits: spec.Limits, Root: b.root,
-		Identify: process.Within(b.root), OOM: b.group.OOM(),
+		Identify: process.Within(b.root), OOM: b.group.OOM(), Egress: spec.Egress, Outlet: b.outlet,
 	})
+	b.outlet = nil // the client's, also after an error
 	if err != nil {
 		return err
 	}
 	b.client = client
+	go b.endCutOff() // ends with the client
 	b.isolation = isolation(report, b.group, u)
+	if spec.Egress != nil {
+		b.isolation = sandbox.WithEgress(b.isolation, client.Mode())
+	}
 	return sandbox.Enforce(b.isolation, spec.Require)
 }
 

@@ -99,11 +99,11 @@ func TestWrapperThatLies(t *testing.T) {
 		want string
 	}{
 		"silent":    {"sleep 1000 & sleep 1001", 7 * time.Second, "did not say within"},
-		"wrong":     {`echo '{"child-pid": 1}' >&6; sleep 1000 & sleep 1001`, 4 * time.Second, "could not be proved"},
-		"no child":  {`echo '{"child-pid": 0}' >&6; sleep 1000 & sleep 1001`, 4 * time.Second, "could not be proved"},
-		"no number": {`echo '{"child-pid": "x"}' >&6; sleep 1000 & sleep 1001`, 4 * time.Second, "could not make"},
+		"wrong":     {`echo '{"child-pid": 1}' >&7; sleep 1000 & sleep 1001`, 4 * time.Second, "could not be proved"},
+		"no child":  {`echo '{"child-pid": 0}' >&7; sleep 1000 & sleep 1001`, 4 * time.Second, "could not be proved"},
+		"no number": {`echo '{"child-pid": "x"}' >&7; sleep 1000 & sleep 1001`, 4 * time.Second, "could not make"},
 		// A child, but of a namespace that is the host's.
-		"unconfined": {`sleep 1000 & echo "{\"child-pid\": $!}" >&6; sleep 1001`, 4 * time.Second, "could not be proved"},
+		"unconfined": {`sleep 1000 & echo "{\"child-pid\": $!}" >&7; sleep 1001`, 4 * time.Second, "could not be proved"},
 		"ended":      {"echo no such luck >&2; exit 3", 4 * time.Second, "no such luck"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
@@ -57,6 +58,9 @@ func (p *Proxy) lookUp(ctx context.Context, h rule.Host) ([]netip.Addr, error) {
 		return []netip.Addr{h.Addr}, nil
 	case h.Local(): // never asked from anybody (RFC 6761)
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil
+	}
+	if strings.HasSuffix(h.Name, ".invalid") { // has never an address (RFC 6761)
+		return nil, &net.DNSError{Err: "no such host", Name: h.Name, IsNotFound: true}
 	}
 	found, err := p.o.Resolve(ctx, h.Name)
 	for i, a := range found {

@@ -269,8 +269,8 @@ func (p *Proxy) leave() {
 // reset ends a connection so that the program sees that it was refused, and
 // not that the other side had nothing to say.
 func reset(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
+	if hard, ok := conn.(interface{ SetLinger(seconds int) error }); ok {
+		_ = hard.SetLinger(0)
 	}
 	_ = conn.Close()
 }

@@ -362,7 +362,7 @@ func plainError(err error) string {
 	var wrapped *url.Error
 	switch {
 	case errors.As(err, &dns):
-		return fmt.Sprintf("the name %s could not be looked up", dns.Name)
+		return fmt.Sprintf("the name %s could not be looked up", strings.TrimSuffix(dns.Name, "."))
 	case errors.As(err, &wrapped):
 		return "the connection ended"
 	case errors.Is(err, context.DeadlineExceeded):

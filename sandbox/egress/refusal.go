@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
 // Reason is why a connection or request was refused.
@@ -172,7 +173,11 @@ func (p *Proxy) open() string {
 	defer p.mu.Unlock()
 	var texts []string
 	for _, r := range p.rules {
-		texts = append(texts, r.String())
+		text := r.String()
+		if r.Host.Name == "localhost" {
+			text += " (as " + rule.Outside + ")"
+		}
+		texts = append(texts, text)
 	}
 	for t := range p.approved {
 		texts = append(texts, t.String())

@@ -13,11 +13,18 @@ import (
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
-// Pieces that a tunnel moves at a time. A piece is as large as what goes through
-// in about a second, so that the deadlines that are set between pieces hold.
+// Pieces that the kernel moves at a time. A piece is as large as what goes
+// through in about a second, so that the deadlines set between pieces hold.
 const (
 	leastPiece = 64 << 10
 	mostPiece  = 4 << 20
+)
+
+// Buffers where the kernel cannot move the bytes: one grows while it is filled,
+// so that a connection that is quiet holds little.
+const (
+	leastBuffer = 4 << 10
+	mostBuffer  = 256 << 10
 )
 
 // tunnel carries bytes both ways between two connections until both directions
@@ -81,9 +88,16 @@ func (tn *tunnel) oneWay(from, to end, count func(int64)) error {
 		tn.moved()
 	}
 	piece := int64(leastPiece)
+	var buffer []byte
+	if !spliced(from.conn, to.conn) {
+		buffer = make([]byte, leastBuffer)
+	}
 	for {
 		begun := time.Now()
-		n, err := tn.piece(from.conn, to.conn, piece)
+		n, err := tn.piece(from.conn, to.conn, piece, buffer)
+		if n == int64(len(buffer)) && n > 0 && n < mostBuffer {
+			buffer = make([]byte, 2*n)
+		}
 		count(n)
 		if n > 0 {
 			tn.moved()
@@ -91,6 +105,8 @@ func (tn *tunnel) oneWay(from, to end, count func(int64)) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			return closeWrite(to.conn)
+		case errors.Is(err, errStalled):
+			return err
 		case errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || !tn.idle()):
 		case err != nil:
 			return err
@@ -102,9 +118,16 @@ func (tn *tunnel) oneWay(from, to end, count func(int64)) error {
 	}
 }
 
-// piece moves up to so many bytes. The deadline of reading is shorter than the
+// spliced tells whether the kernel can move the bytes by itself.
+func spliced(from, to net.Conn) bool {
+	_, is := from.(*net.TCPConn)
+	_, too := to.(*net.TCPConn)
+	return is && too
+}
+
+// piece moves up to so many bytes, through the buffer if there is one. The deadline of reading is shorter than the
 // idle time, as the other direction may be the one that moves.
-func (tn *tunnel) piece(from, to net.Conn, most int64) (int64, error) {
+func (tn *tunnel) piece(from, to net.Conn, most int64, buffer []byte) (n int64, err error) {
 	now := time.Now()
 	if err := from.SetReadDeadline(now.Add(tn.p.o.Idle / 4)); err != nil {
 		return 0, err
@@ -112,11 +135,28 @@ func (tn *tunnel) piece(from, to net.Conn, most int64) (int64, error) {
 	if err := to.SetWriteDeadline(now.Add(2 * tn.p.o.Idle)); err != nil {
 		return 0, err
 	}
-	n, err := io.CopyN(to, from, most)
+	if buffer == nil {
+		n, err = io.CopyN(to, from, most)
+	} else {
+		n, err = once(to, from, buffer)
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) && time.Since(now) >= 2*tn.p.o.Idle {
 		err = errStalled // what was read and not written is lost
 	}
 	return n, err
+}
+
+// once moves what comes at once.
+func once(to io.Writer, from io.Reader, buffer []byte) (int64, error) {
+	n, err := from.Read(buffer)
+	if n == 0 {
+		return 0, err
+	}
+	written, failed := to.Write(buffer[:n])
+	if failed != nil {
+		return int64(written), errors.Join(failed, errStalled)
+	}
+	return int64(written), err
 }
 
 var errStalled = errors.New("the other side takes nothing")

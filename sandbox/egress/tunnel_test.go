@@ -314,7 +314,21 @@ func TestEndOfContextEndsAll(t *testing.T) {
 
 // TestBulk carries more than any buffer holds, both ways at once.
 func TestBulk(t *testing.T) {
+	t.Run("moved by the kernel", func(t *testing.T) { bulk(t, func(c net.Conn) net.Conn { return c }) })
+	t.Run("moved by us", func(t *testing.T) { bulk(t, func(c net.Conn) net.Conn { return plainConn{c, c.(*net.TCPConn)} }) })
+}
+
+// plainConn is a connection that is no [net.TCPConn] and can be half closed.
+type plainConn struct {
+	net.Conn
+	half interface{ CloseWrite() error }
+}
+
+func (c plainConn) CloseWrite() error { return c.half.CloseWrite() }
+
+func bulk(t *testing.T, inside func(net.Conn) net.Conn) {
 	w := newWorld(t, Options{}, "site.com:9")
+	w.inside = inside
 	w.echo("site.com", "9")
 	c := w.open("site.com:9")
 	const size = 32 << 20

@@ -27,6 +27,8 @@ type world struct {
 	proxy *Proxy
 	ctx   context.Context //nolint:containedctx // one world is one test
 
+	inside func(net.Conn) net.Conn // what the proxy gets for a connection
+
 	mu      sync.Mutex
 	names   map[string][]string
 	servers map[string]string // address:port of the world → of this machine
@@ -116,6 +118,7 @@ func (w *world) echo(name, port string) { w.tcp(name, port, func(c net.Conn) { _
 
 func (w *world) tcp(name, port string, serve func(net.Conn)) {
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	ctx, cancel := context.WithCancel(w.ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -125,13 +128,11 @@ func (w *world) tcp(name, port string, serve func(net.Conn)) {
 			}
 			serving.Go(func() {
 				defer c.Close() //nolint:errcheck // a test's server
-				defer context.AfterFunc(w.ctx, func() { _ = c.Close() })()
+				defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 				serve(c)
 			})
 		}
 	})
-	ctx, cancel := context.WithCancel(w.ctx)
-	w.ctx = ctx
 	w.Cleanup(func() {
 		cancel()
 		_ = l.Close()
@@ -156,6 +157,9 @@ func (w *world) open(target string) *client {
 	dialled := make(chan net.Conn, 1)
 	go func() { dialled <- must(net.Dial("tcp", l.Addr().String())) }()
 	theirs := must(l.Accept())
+	if w.inside != nil {
+		theirs = w.inside(theirs)
+	}
 	c := &client{TCPConn: (<-dialled).(*net.TCPConn), t: w.T, done: make(chan struct{})}
 	c.in = bufio.NewReader(c)
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))

@@ -15,28 +15,16 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox"
 )
 
 // Isolation makes the report of what the set-up did and tried, for an engine
 // with namespaces.
 func Isolation(engine string, r plan.Report, g *process.Group, u User) caisson.Isolation {
 	tests := said(r)
-	landlock := ", Landlock (version " + fmt.Sprint(r.Landlock) + ")"
-	if r.Landlock == 0 {
-		landlock = ""
-	}
-	by := map[caisson.Control]string{
-		caisson.ControlFiles:      "mount namespace, root of its own" + landlock,
-		caisson.ControlNetwork:    "empty network namespace",
-		caisson.ControlProcesses:  "pid namespace, ended with its first process",
-		caisson.ControlDisk:       "size-limited tmpfs for each private directory",
-		caisson.ControlPrivileges: "user namespace, no capabilities, no new privileges",
-		caisson.ControlSyscalls:   "seccomp filter",
-	}
 	report := caisson.Isolation{Engine: engine}
 	for _, control := range caisson.Controls() {
-		row := caisson.Enforcement{Control: control, By: by[control], Enforced: true}
-		row.Test = tests[control]
+		row := caisson.Enforcement{Control: control, By: sandbox.By(engine, control), Enforced: true, Test: tests[control]}
 		switch {
 		case control == caisson.ControlMemory || control == caisson.ControlPids || control == caisson.ControlCPU:
 			row = limitRow(control, g, u)
@@ -49,12 +37,17 @@ func Isolation(engine string, r plan.Report, g *process.Group, u User) caisson.I
 		case control == caisson.ControlFiles && r.Landlock == 0:
 			row.Why = "this kernel has no Landlock; the mount namespace stands alone"
 		case control == caisson.ControlFiles && KeepsGroups():
+			row.By += landlock(r)
 			row.Why = "what the caller's other groups may read of what is shown, programs inside may read too"
+		case control == caisson.ControlFiles:
+			row.By += landlock(r)
 		}
 		report.Controls = append(report.Controls, row)
 	}
 	return report
 }
+
+func landlock(r plan.Report) string { return fmt.Sprintf(", Landlock (version %d)", r.Landlock) }
 
 // said says what was tried, and what only read back, of each control.
 func said(r plan.Report) map[caisson.Control]string {

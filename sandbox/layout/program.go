@@ -15,15 +15,13 @@ import (
 	"github.com/caisson-run/caisson/process"
 )
 
-// ProgramFD is the lowest descriptor for the guest program: a child puts its
-// own descriptors in order from 0 up before it opens the program by number.
-const ProgramFD = 200
-
 // Program is the guest program as a file of memory that nobody can change any
 // more, whoever gets hold of it. Safe for concurrent use.
 type Program struct {
 	name string
 	read func() ([]byte, error)
+
+	cloner process.Cloner
 
 	mu     sync.Mutex
 	closed bool
@@ -57,12 +55,6 @@ func (p *Program) Open() (*os.File, error) {
 		return nil, caisson.Errorf(caisson.CodeGuestMissing, "read guest program: %w", err)
 	}
 	file, err := seal(p.name, raw)
-	if err == nil {
-		// Else what runs it would be taken for what a process of ours has left.
-		if err = process.Keep(file); err != nil {
-			file.Close()
-		}
-	}
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeInternal, "keep guest program: %w", err)
 	}
@@ -91,7 +83,7 @@ func seal(name string, program []byte) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make memory file: %w", err)
 	}
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, ProgramFD)
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, process.FirstFreeFD)
 	unix.Close(fd)
 	if err != nil {
 		return nil, fmt.Errorf("move descriptor: %w", err)
@@ -110,19 +102,28 @@ func seal(name string, program []byte) (*os.File, error) {
 	return file, nil
 }
 
-// Start runs the guest program with an empty environment, /dev/null as its
-// first three descriptors, and files after them.
-func Start(program *os.File, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
+// Start runs the guest program so that it builds a box; see StartAs.
+func (p *Program) Start(files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
+	return p.StartAs(plan.Argument, files, attr)
+}
+
+// StartAs runs the guest program with an argument and an empty environment,
+// /dev/null as its first three descriptors, and files after them.
+func (p *Program) StartAs(argument string, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
+	program, err := p.Open()
+	if err != nil {
+		return nil, err
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
 	all := append([]*os.File{null, null, null}, files...)
-	if len(all) > ProgramFD {
-		return nil, caisson.Errorf(caisson.CodePathInvalid, "at most %d paths can be lent to a sandbox", ProgramFD-plan.MountFD)
+	if len(all) > process.FirstFreeFD {
+		return nil, caisson.Errorf(caisson.CodePathInvalid, "at most %d paths can be lent to a sandbox", process.FirstFreeFD-plan.MountFD)
 	}
-	return os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{"caisson-guest", plan.Argument}, &os.ProcAttr{
-		Dir: "/", Env: []string{}, Files: all, Sys: attr,
+	return p.cloner.Start(process.Program{
+		Path: fmt.Sprintf("/proc/self/fd/%d", program.Fd()), Argv: []string{"caisson-guest", argument}, Dir: "/", Files: all, Attr: attr,
 	})
 }

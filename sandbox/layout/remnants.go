@@ -21,12 +21,22 @@ type remain struct {
 	remove func(context.Context) error
 }
 
-// Remnants lists what exists of this user's boxes of an engine: guests, and
+// Residue finds what is left of an engine's boxes.
+type Residue struct {
+	Engine string
+	Groups *process.Cgroups
+	// Held are descriptors at which a wrapper has the guest program.
+	Held []int
+	// Tree: a guest's end is not the end of all that it has started.
+	Tree bool
+}
+
+// Remnants lists what exists of this user's boxes: guests, wrappers, and
 // cgroups, which bear no engine's name, so that each engine lists all of them.
 // Mounts and network namespaces of a box are its processes' own, and end with
 // the last of them.
-func Remnants(ctx context.Context, engine string, groups *process.Cgroups) ([]caisson.Remnant, error) {
-	remains, err := remains(ctx, engine, groups)
+func (f Residue) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
+	remains, err := f.remains(ctx)
 	var found []caisson.Remnant
 	for _, r := range remains {
 		found = append(found, r.Remnant)
@@ -35,8 +45,8 @@ func Remnants(ctx context.Context, engine string, groups *process.Cgroups) ([]ca
 }
 
 // Tidy ends and removes those of Remnants that nobody holds, on record or not.
-func Tidy(ctx context.Context, engine string, groups *process.Cgroups) error {
-	remains, err := remains(ctx, engine, groups)
+func (f Residue) Tidy(ctx context.Context) error {
+	remains, err := f.remains(ctx)
 	errs := []error{err}
 	for _, r := range remains {
 		if !r.Live {
@@ -47,8 +57,8 @@ func Tidy(ctx context.Context, engine string, groups *process.Cgroups) error {
 }
 
 // remains lists processes first: a cgroup can be removed when they have ended.
-func remains(ctx context.Context, engine string, groups *process.Cgroups) ([]remain, error) {
-	guests, err := process.AllKept(ctx, ProgramName(engine))
+func (f Residue) remains(ctx context.Context) ([]remain, error) {
+	guests, err := process.AllKept(ctx, ProgramName(f.Engine), f.Held...)
 	if err != nil {
 		return nil, fmt.Errorf("look for guests: %w", err)
 	}
@@ -66,11 +76,14 @@ func remains(ctx context.Context, engine string, groups *process.Cgroups) ([]rem
 		r.remove = func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, EndBound)
 			defer cancel()
-			return g.End(ctx, ProgramName(engine))
+			if f.Tree {
+				return g.EndTree(ctx, ProgramName(f.Engine))
+			}
+			return g.End(ctx, ProgramName(f.Engine))
 		}
 		found = append(found, r)
 	}
-	made, err := groupRemains(ctx, groups)
+	made, err := groupRemains(ctx, f.Groups)
 	return append(found, made...), err
 }
 

@@ -181,15 +181,12 @@ func (e *unmappableError) Error() string { return fmt.Sprintf("map owner of %s: 
 func (e *unmappableError) Unwrap() error { return e.err }
 
 func (d *Lender) mapOwner(attr *unix.MountAttr, o owner, u User) error {
-	program, err := d.program.Open()
-	if err != nil {
-		return err
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	file := d.idmaps[o]
 	if file == nil {
-		if file, err = makeIDMap(program, o, u); err != nil {
+		var err error
+		if file, err = makeIDMap(d.program, o, u); err != nil {
 			return err
 		}
 		d.idmaps[o] = file
@@ -201,13 +198,13 @@ func (d *Lender) mapOwner(attr *unix.MountAttr, o owner, u User) error {
 
 // makeIDMap returns a user namespace that says: on disk o, in the box u. A
 // guest that is given no plan holds it until it is open.
-func makeIDMap(program *os.File, o owner, u User) (*os.File, error) {
+func makeIDMap(program *Program, o owner, u User) (*os.File, error) {
 	hold, feed, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer feed.Close()
-	child, err := Start(program, []*os.File{nil, hold}, &syscall.SysProcAttr{
+	child, err := program.Start([]*os.File{nil, hold}, &syscall.SysProcAttr{
 		Setsid: true, Cloneflags: unix.CLONE_NEWUSER, GidMappingsEnableSetgroups: true,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.uid), HostID: u.Outside, Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.gid), HostID: u.OutsideGroup, Size: 1}},

@@ -80,6 +80,12 @@ func (b *box) watch() {
 	b.undone = errors.Join(err, b.group.Remove())
 }
 
+// endCutOff ends a guest that was cut off: one that lies does not end by itself.
+func (b *box) endCutOff() {
+	<-b.client.Done()
+	_ = b.process.Kill() // it may have ended by itself
+}
+
 // Close implements caisson.Sandbox.
 func (b *box) Close() error {
 	b.closing.Do(func() {

@@ -5,12 +5,16 @@ package namespace_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -245,4 +249,302 @@ one two`
 	}
 }
 
-var _ = strconv.Itoa
+// Nothing but the way out leads out. Origin: nono 713, microsandbox 647.
+func TestCase_S20(t *testing.T) {
+	way := newExit(map[string]string{"one.example:80": listen(t, greeter("HTTP/1.0 200 OK\r\n\r\none"))})
+	direct := listen(t, greeter("HTTP/1.0 200 OK\r\n\r\nthe host"))
+	for name, egress := range map[string]caisson.Egress{"with a way out": way, "without": nil} {
+		t.Run(name, func(t *testing.T) {
+			sb, _ := openWith(t, egress)
+			got := python(t, sb, `import socket, struct, sys
+def tried(name, f):
+    try:
+        f()
+        print(name, "succeeded")
+    except OSError:
+        pass
+def tcp(family, address, port=53):
+    s = socket.socket(family, socket.SOCK_STREAM)
+    s.settimeout(3)
+    s.connect((address, port))
+def udp(family, address, message=b"x"):
+    s = socket.socket(family, socket.SOCK_DGRAM)
+    s.settimeout(1)
+    s.sendto(message, (address, 53))
+    s.recv(512)
+query = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\3one\7example\0\0\1\0\1"
+tried("tcp", lambda: tcp(socket.AF_INET, "1.1.1.1"))
+tried("tcp6", lambda: tcp(socket.AF_INET6, "2606:4700:4700::1111"))
+tried("mapped", lambda: tcp(socket.AF_INET6, "::ffff:1.1.1.1"))
+tried("metadata", lambda: tcp(socket.AF_INET, "169.254.169.254", 80))
+tried("private", lambda: tcp(socket.AF_INET, "10.0.0.1", 80))
+tried("the host", lambda: tcp(socket.AF_INET, "127.0.0.1", int(sys.argv[1])))
+tried("udp", lambda: udp(socket.AF_INET, "1.1.1.1"))
+tried("udp6", lambda: udp(socket.AF_INET6, "2606:4700:4700::1111"))
+tried("another resolver", lambda: udp(socket.AF_INET, "8.8.8.8", query))
+tried("a made-up resolver", lambda: udp(socket.AF_INET, "198.18.0.9", query))
+tried("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
+tried("ping", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP).sendto(b"\x08\0\0\0\0\0\0\0", ("1.1.1.1", 0)))
+tried("ping a made-up address", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP).sendto(b"\x08\0\0\0\0\0\0\0", ("198.18.0.2", 0)))
+tried("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+tried("rules", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12))
+tried("a name", lambda: socket.getaddrinfo("two.example", 443))
+tried("a name in an address", lambda: socket.getaddrinfo("1.1.1.1.in-addr.arpa", 443))
+def route():
+    s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    body = struct.pack("=BBBBBBBBI", 2, 0, 0, 0, 254, 4, 253, 1, 0) + struct.pack("=HHI", 8, 4, 1)
+    s.send(struct.pack("=IHHII", 16 + len(body), 24, 0x405, 1, 0) + body)
+    if struct.unpack("=i", s.recv(999)[16:20])[0] != 0:
+        raise OSError
+tried("route", route)`, strings.Split(direct, ":")[1])
+			if got != "" {
+				t.Error(got)
+			}
+			for _, line := range []string{
+				"curl -sS -m 3 --noproxy '*' http://two.example/", "curl -sS -m 3 --noproxy '*' http://1.1.1.1/",
+				"curl -sS -m 3 --noproxy '*' http://" + direct + "/", "curl -sS -m 3 --noproxy '*' 'http://[2606:4700:4700::1111]/'",
+				"curl -sS -m 3 http://two.example/", "curl -sS -m 3 -x socks5h://127.0.0.1:3128 http://two.example/",
+			} {
+				if e, out := inside(t, sb, caisson.Command{Line: line}); e.Code == 0 {
+					t.Errorf("%s: %s", line, out)
+				}
+			}
+		})
+	}
+	if way.carried["one.example:80"] > 0 {
+		t.Error("something was carried")
+	}
+}
+
+// Programs inside cannot come between a program and the guest.
+func TestEgressCannotBeTakenOver(t *testing.T) {
+	way := newExit(map[string]string{"one.example:80": listen(t, greeter("one"))})
+	sb, _ := openWith(t, way)
+	got := python(t, sb, `import socket
+fake = socket.gethostbyname("one.example")
+for kind, at in ((socket.SOCK_STREAM, ("127.0.0.1", 3128)), (socket.SOCK_STREAM, ("127.0.0.1", 3129)), (socket.SOCK_STREAM, ("0.0.0.0", 3129)),
+                 (socket.SOCK_DGRAM, ("127.0.0.1", 53)), (socket.SOCK_STREAM, ("0.0.0.0", 53)), (socket.SOCK_DGRAM, ("0.0.0.0", 53))):
+    for options in ((), (socket.SO_REUSEADDR,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)):
+        s = socket.socket(socket.AF_INET, kind)
+        for o in options:
+            s.setsockopt(socket.SOL_SOCKET, o, 1)
+        try:
+            s.bind(at)
+            if kind == socket.SOCK_STREAM:
+                s.listen()
+            print("took", at, options)
+        except OSError:
+            pass
+# A server of one's own at the made-up address gets nothing.
+server = socket.socket()
+server.bind((fake, 8080))
+server.listen()
+s = socket.create_connection((fake, 8080))
+try:
+    print("carried", s.recv(9))
+except ConnectionResetError:
+    pass
+server.settimeout(0)
+try:
+    print("accepted", server.accept())
+except BlockingIOError:
+    pass
+# Dialling the guest's listener itself leads nowhere.
+s = socket.create_connection(("127.0.0.1", 3129))
+try:
+    print("carried", s.recv(9))
+except ConnectionResetError:
+    pass
+# A server on the box's own address is reached.
+server = socket.socket()
+server.bind(("0.0.0.0", 8081))
+server.listen()
+socket.create_connection(("198.18.0.1", 8081))
+print(socket.create_connection(("one.example", 80)).recv(9).decode())`)
+	if got != "one" {
+		t.Error(got)
+	}
+	if len(way.carried) != 2 || way.carried["one.example:8080"] != 1 {
+		t.Errorf("carried %v", way.carried)
+	}
+}
+
+// What programs see of the connection: all bytes, both ends, and failures.
+func TestEgressCarriesExactly(t *testing.T) {
+	const size = 64 << 20
+	sum := func(c *net.TCPConn) { // says the digest of what it got, after its end
+		h := sha256.New()
+		n, _ := io.Copy(h, c)
+		fmt.Fprintf(c, "%d %x", n, h.Sum(nil))
+	}
+	send := func(c *net.TCPConn) {
+		_, _ = io.CopyN(c, zeroes{}, size)
+	}
+	abort := func(c *net.TCPConn) { _ = c.SetLinger(0) }
+	seen := make(chan error, 1)
+	watch := func(c *net.TCPConn) { _, err := io.Copy(io.Discard, c); seen <- err }
+	way := newExit(map[string]string{
+		"up.example:1": listen(t, sum), "down.example:2": listen(t, send), "reset.example:3": listen(t, abort), "watch.example:4": listen(t, watch),
+	})
+	sb, _ := openWith(t, way)
+	got := python(t, sb, `import hashlib, socket, struct
+s = socket.create_connection(("up.example", 1))
+h, block, left = hashlib.sha256(), bytes(range(256)) * 1021, 64 << 20
+while left:
+    b = block[:left]
+    s.sendall(b); h.update(b); left -= len(b)
+s.shutdown(socket.SHUT_WR)
+answer = b""
+while b := s.recv(999):
+    answer += b
+print(answer.decode() == "%d %s" % (64 << 20, h.hexdigest()))
+s, n = socket.create_connection(("down.example", 2)), 0
+while b := s.recv(1 << 20):
+    n += len(b)
+print(n == 64 << 20)
+try:
+    print("read", socket.create_connection(("reset.example", 3)).recv(9))
+except ConnectionResetError:
+    print("reset")
+s = socket.create_connection(("watch.example", 4))
+s.sendall(b"x")
+s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+s.close()`)
+	if want := "True\nTrue\nreset"; got != want {
+		t.Errorf("got %s", got)
+	}
+	if err := <-seen; !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the server saw %v of a connection that was reset", err)
+	}
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// A thousand at once, then more than are carried at once: those wait.
+func TestEgressManyConnections(t *testing.T) {
+	way := newExit(map[string]string{"many.example:80": listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })})
+	sb, _ := openWith(t, way)
+	got := python(t, sb, `import socket
+def many(n):
+    all = [socket.create_connection(("many.example", 80)) for _ in range(n)]
+    for i, s in enumerate(all):
+        s.sendall(b"%04d" % i)
+    good = 0
+    for i, s in enumerate(all[:1000]):
+        good += s.recv(4) == b"%04d" % i
+    return good, all
+print(many(1000)[0])
+good, all = many(1500)
+print(good)
+for s in all[:1000]:
+    s.close()
+print(sum(s.recv(4) == b"%04d" % (i + 1000) for i, s in enumerate(all[1000:])))`)
+	if got != "1000\n1000\n500" {
+		t.Error(got)
+	}
+}
+
+// A flood of look-ups is answered, and costs the guest little.
+func TestEgressLookupFlood(t *testing.T) {
+	way := newExit(nil)
+	way.names["*"] = true
+	sb, _ := openWith(t, way)
+	got := python(t, sb, `import socket, struct
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(5)
+s.connect(("127.0.0.1", 53))
+tail = b"\x3f" + b"x" * 63 + b"\x3f" + b"y" * 63 + b"\x3f" + b"z" * 63 + b"\0\0\1\0\1"
+seen, n = set(), 40000
+for at in range(0, n, 50): # as many under way as a program may like
+    for i in range(at, at + 50):
+        s.send(struct.pack(">HHHHHH", i & 0xffff, 0x100, 1, 0, 0, 0) + b"\x05%05d" % i + tail)
+    for i in range(50):
+        a = s.recv(999)
+        if a[3] & 15 == 0:
+            seen.add(a[-4:])
+print(len(seen))
+# Without reading an answer, and what is no query.
+for i in range(20000):
+    s.send(struct.pack(">HHHHHH", i & 0xffff, 0x100, 1, 0, 0, 0) + b"\x05%05d" % i + tail)
+    s.send(b"\xff" * (i % 1400))
+print(socket.gethostbyname("still.example")[:7])`)
+	if got != "40000\n198.18." {
+		t.Error(got)
+	}
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", sb.Record().Guest.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rss int
+	for line := range strings.Lines(string(raw)) {
+		if rest, is := strings.CutPrefix(line, "RssAnon:"); is {
+			_, _ = fmt.Sscan(rest, &rss)
+		}
+	}
+	if rss == 0 || rss > 24<<10 {
+		t.Errorf("the guest has %d KiB after it was asked for 40,000 names", rss)
+	}
+}
+
+// Look-ups by TCP, of all kinds, and ones that are not done.
+func TestEgressLookupsByStream(t *testing.T) {
+	way := newExit(map[string]string{"one.example:80": ""})
+	sb, _ := openWith(t, way)
+	got := python(t, sb, `import socket, struct
+def ask(s, name, kind, cls=1):
+    q = struct.pack(">HHHHHH", 7, 0x100, 1, 0, 0, 0) + b"".join(bytes([len(l)]) + l for l in name.split(b".")) + b"\0" + struct.pack(">HH", kind, cls)
+    s.sendall(struct.pack(">H", len(q)) + q)
+    n = struct.unpack(">H", s.recv(2, socket.MSG_WAITALL))[0]
+    a = s.recv(n, socket.MSG_WAITALL)
+    return a[3] & 15, struct.unpack(">H", a[6:8])[0]
+idle = [socket.create_connection(("127.0.0.1", 53)) for _ in range(15)]
+s = socket.create_connection(("127.0.0.1", 53))
+for name in (b"one.example", b"two.example", b"localhost", b"1.0.0.127.in-addr.arpa"):
+    print(name.decode(), *(ask(s, name, kind) for kind in (1, 28, 15, 16, 65, 252, 255)), ask(s, name, 16, 3))
+s.sendall(b"\xff\xff" + b"x" * 100)
+try:
+    print(s.recv(9))
+except ConnectionResetError:
+    print(b"")`)
+	want := `one.example (0, 1) (0, 0) (0, 0) (0, 0) (0, 0) (5, 0) (5, 0) (5, 0)
+two.example (3, 0) (3, 0) (3, 0) (3, 0) (3, 0) (5, 0) (5, 0) (5, 0)
+localhost (0, 1) (0, 0) (0, 0) (0, 0) (0, 0) (5, 0) (5, 0) (5, 0)
+1.0.0.127.in-addr.arpa (3, 0) (3, 0) (3, 0) (3, 0) (3, 0) (5, 0) (5, 0) (5, 0)
+b''`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The end of a sandbox is the end of what is carried for it.
+func TestEgressEndsWithSandbox(t *testing.T) {
+	held := make(chan struct{})
+	ended := make(chan error, 1)
+	way := newExit(map[string]string{"hold.example:80": listen(t, func(c *net.TCPConn) {
+		close(held)
+		_, err := io.Copy(io.Discard, c)
+		ended <- err
+	})})
+	sb, _ := openWith(t, way)
+	p, err := sb.Hold(t.Context(), caisson.Command{Argv: []string{"/usr/bin/python3", "-c", `import socket, time
+s = socket.create_connection(("hold.example", 80))
+time.sleep(1000)`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Release(); err != nil {
+		t.Fatal(err)
+	}
+	<-held
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	way.mu.Lock()
+	defer way.mu.Unlock()
+	if way.live != 0 {
+		t.Errorf("%d connections are carried", way.live)
+	}
+}

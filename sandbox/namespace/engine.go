@@ -120,7 +120,7 @@ func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for cgroups: %w", err)
 	}
-	return layout.Remnants(ctx, Name, groups)
+	return layout.Residue{Engine: Name, Groups: groups}.Remnants(ctx)
 }
 
 // Tidy ends and removes those of Remnants that nobody holds, on record or not.
@@ -129,5 +129,5 @@ func (e *Engine) Tidy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for cgroups: %w", err)
 	}
-	return layout.Tidy(ctx, Name, groups)
+	return layout.Residue{Engine: Name, Groups: groups}.Tidy(ctx)
 }

@@ -20,8 +20,7 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err != nil {
 		return nil, err
 	}
-	program, err := e.program.Open()
-	if err != nil {
+	if _, err := e.program.Open(); err != nil { // missing: said before anything is made
 		return nil, err
 	}
 	grouped := make(chan *process.Group, 1)
@@ -44,7 +43,7 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if !b.group.Enforces(caisson.ControlCPU) {
 		l.Plan.CPUs = spec.Limits.CPUs
 	}
-	err = b.begin(ctx, program, l, u)
+	err = b.begin(ctx, e.program, l, u)
 	if b.process == nil {
 		return nil, errors.Join(err, b.abandon())
 	}
@@ -61,7 +60,7 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 }
 
 // begin starts the guest, held until it gets its plan, in its cgroups.
-func (b *box) begin(ctx context.Context, program *os.File, l *layout.Layout, u layout.User) error {
+func (b *box) begin(ctx context.Context, program *layout.Program, l *layout.Layout, u layout.User) error {
 	stream, theirStream, err := layout.Pair("stream")
 	if err != nil {
 		return err
@@ -79,7 +78,7 @@ func (b *box) begin(ctx context.Context, program *os.File, l *layout.Layout, u l
 		return cancelled(ctx)
 	}
 	err = b.group.Start(attr, func() error {
-		child, err := layout.Start(program, append([]*os.File{theirStream, theirControl, l.Outlet}, l.Trees...), attr)
+		child, err := program.Start(append([]*os.File{theirStream, theirControl, l.Outlet}, l.Trees...), attr)
 		if err != nil {
 			return layout.RefusedStart(err)
 		}
@@ -118,6 +117,7 @@ func (b *box) prove(ctx context.Context, l *layout.Layout, u layout.User, spec c
 	if err := <-greeted; err != nil {
 		return err
 	}
+	go b.endCutOff() // ends with the client
 	b.isolation = layout.Isolation(Name, report, b.group, u)
 	if spec.Egress != nil {
 		b.isolation = sandbox.WithEgress(b.isolation, b.client.Mode())

@@ -60,7 +60,7 @@ func nothingIsCreatedOnHost(t *testing.T, h Harness) {
 		"over /etc":            func(s *caisson.SandboxSpec) { s.Mounts = []caisson.Mount{{Source: lent, Target: "/etc"}} },
 		"in /proc":             func(s *caisson.SandboxSpec) { s.Mounts = []caisson.Mount{{Source: lent, Target: "/proc/sys"}} },
 	} {
-		spec := caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: ws}
+		spec := caisson.SandboxSpec{Require: h.Require, ID: caisson.NewSandboxID(), Workspace: ws}
 		change(&spec)
 		sb, err := engine.Open(t.Context(), spec)
 		if code := caisson.CodeOf(err); code != caisson.CodePathInvalid {
@@ -144,8 +144,8 @@ func hostSocketsAreOutOfReach(t *testing.T, h Harness) {
 		}
 		conn.Close()
 		got := o.python(`import socket, sys
-s = socket.socket(socket.AF_UNIX)
 try:
+    s = socket.socket(socket.AF_UNIX)
     s.connect(sys.argv[1].replace("@", "\0"))
     print("connected")
 except OSError as e:
@@ -156,7 +156,7 @@ except OSError as e:
 	}
 	o.fails("ls /run/docker.sock /var/run/docker.sock /run/dbus /run/systemd")
 	engine := h.Engine(t)
-	_, err := engine.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID(), Mounts: []caisson.Mount{{Source: path}}})
+	_, err := engine.Open(t.Context(), caisson.SandboxSpec{Require: h.Require, ID: caisson.NewSandboxID(), Mounts: []caisson.Mount{{Source: path}}})
 	if caisson.CodeOf(err) != caisson.CodePathInvalid {
 		t.Errorf("a socket was lent: %v", err)
 	}
@@ -275,7 +275,7 @@ func mountsStayWhereTheyAre(t *testing.T, h Harness) {
 	}
 	o.fails("echo x > " + a + "/file")
 	o.sh("echo new > " + b + "/new")
-	sb, err := h.Engine(t).Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID(), Mounts: []caisson.Mount{{Source: a, Target: "/lent"}}})
+	sb, err := h.Engine(t).Open(t.Context(), caisson.SandboxSpec{Require: h.Require, ID: caisson.NewSandboxID(), Mounts: []caisson.Mount{{Source: a, Target: "/lent"}}})
 	if code := caisson.CodeOf(err); code != caisson.CodeUnsupported && code != caisson.CodePathInvalid {
 		t.Errorf("a mount elsewhere: %v", err)
 	}
@@ -289,7 +289,7 @@ func filesKeepTheirOwner(t *testing.T, h Harness) {
 	o := open(t, h, func(s *caisson.SandboxSpec) { write(t, filepath.Join(s.Workspace, "old"), "text", 0o600) })
 	o.sh("echo x >> old && echo new > new && mkdir dir && touch dir/file && chmod 700 dir")
 	who := o.sh("id -u")
-	if who == "0" {
+	if who == "0" && !weaker(o) {
 		t.Error("it is root inside")
 	}
 	if got := o.sh("stat -c %u . old new dir dir/file | sort -u"); got != who {

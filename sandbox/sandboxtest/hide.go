@@ -17,7 +17,7 @@ const hiddenText = "caisson-suite-hidden-4713"
 // it cannot.
 func hiding(t *testing.T, h Harness, patterns []string, with ...func(*caisson.SandboxSpec)) (*opened, bool) {
 	t.Helper()
-	spec := caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: tempDir(t), Hide: patterns}
+	spec := caisson.SandboxSpec{Require: h.Require, ID: caisson.NewSandboxID(), Workspace: tempDir(t), Hide: patterns}
 	sb, err := h.Engine(t).Open(t.Context(), spec)
 	if caisson.CodeOf(err) == caisson.CodeUnsupported {
 		h.table.note(t, "refused: it hides no files")

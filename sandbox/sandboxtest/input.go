@@ -16,7 +16,7 @@ func badInputIsRefused(t *testing.T, h Harness) {
 		lent := filepath.Join(tempDir(t), name)
 		makeDir(t, lent)
 		write(t, filepath.Join(lent, "file"), "lent", 0o644)
-		spec := caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: ws, Mounts: []caisson.Mount{{Source: lent}}}
+		spec := caisson.SandboxSpec{Require: h.Require, ID: caisson.NewSandboxID(), Workspace: ws, Mounts: []caisson.Mount{{Source: lent}}}
 		sb, err := h.Engine(t).Open(t.Context(), spec)
 		if code := caisson.CodeOf(err); code == caisson.CodePathInvalid || code == caisson.CodeUnsupported {
 			continue // refused, which is clear too
@@ -41,7 +41,7 @@ func badInputIsRefused(t *testing.T, h Harness) {
 		"no memory": {Memory: -1}, "few bytes": {Memory: 1}, "no processes": {Pids: -5}, "one process": {Pids: 1},
 		"no processor": {CPUs: -1}, "no files": {Files: -1}, "no tmp": {Tmp: -1}, "no size": {Size: -1},
 	} {
-		sb, err := h.Engine(t).Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID(), Limits: limits})
+		sb, err := h.Engine(t).Open(t.Context(), caisson.SandboxSpec{Require: h.Require, ID: caisson.NewSandboxID(), Limits: limits})
 		if caisson.CodeOf(err) != caisson.CodeLimitInvalid {
 			t.Errorf("%s: %v, want limit-invalid", name, err)
 		}
@@ -50,7 +50,7 @@ func badInputIsRefused(t *testing.T, h Harness) {
 		}
 	}
 	const most = 1<<63 - 1
-	sb, err := h.Engine(t).Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID(), Limits: caisson.Limits{
+	sb, err := h.Engine(t).Open(t.Context(), caisson.SandboxSpec{Require: h.Require, ID: caisson.NewSandboxID(), Limits: caisson.Limits{
 		Memory: most, Pids: most, CPUs: most, Files: most, Size: most, Tmp: most,
 	}})
 	if code := caisson.CodeOf(err); code != "" && code != caisson.CodeLimitInvalid {

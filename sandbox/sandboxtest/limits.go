@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox"
 )
 
 // A program that forks without end. Origin: Daytona 5140.
@@ -102,6 +103,9 @@ func reportIsWhole(t *testing.T, h Harness) {
 		row := o.Isolation().Row(control)
 		if row.Enforced && (row.By == "" || row.Test == "") || !row.Enforced && (row.Why == "" || row.Fix == "") {
 			t.Errorf("%s: %+v", control, row)
+		}
+		if !sandbox.Covers(o.Isolation().Engine, row) {
+			t.Errorf("%s: the documents do not know %q", control, row.By)
 		}
 	}
 	if name := h.Engine(t).Name(); o.Isolation().Engine != name || o.Record().Engine != name {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -115,6 +116,7 @@ func (l Life) killed(t *testing.T) {
 			gone(t, guest)
 		}
 	}
+	l.nothingLeft(t, e)
 	if left, err := os.ReadDir(ws); err != nil || len(left) != 1 {
 		t.Errorf("the workspace holds %v (%v)", left, err)
 	}
@@ -122,6 +124,29 @@ func (l Life) killed(t *testing.T) {
 		t.Error("no sandbox was open when its host was killed")
 	}
 	t.Logf("%d sandboxes were opened", opened)
+}
+
+// nothingLeft tidies up, as the next command does, and sees that nothing is
+// left that nobody holds.
+func (l Life) nothingLeft(t *testing.T, e Lasting) {
+	t.Helper()
+	end := time.Now().Add(10 * time.Second) // others leave things too, while they are killed
+	for {
+		if err := e.Tidy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		all, err := e.Remnants(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = slices.DeleteFunc(all, func(r caisson.Remnant) bool { return r.Live })
+		if len(all) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("left: %+v", all)
+		}
+	}
 }
 
 // A host is killed whose sandboxes are on no record. What it left is removed,

@@ -36,6 +36,9 @@ type Harness struct {
 	SharedPaths bool
 	// SharedNetwork: there is no network of its own, so no loopback either.
 	SharedNetwork bool
+	// Require is what sandboxes are opened with: less than the default for an
+	// engine that does not enforce that.
+	Require []caisson.Control
 
 	table *table
 }
@@ -68,7 +71,7 @@ type opened struct {
 func open(t testing.TB, h Harness, with ...func(*caisson.SandboxSpec)) *opened {
 	t.Helper()
 	ws := tempDir(t)
-	spec := caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: ws}
+	spec := caisson.SandboxSpec{Require: h.Require, ID: caisson.NewSandboxID(), Workspace: ws}
 	for _, change := range with {
 		change(&spec)
 	}

@@ -1,0 +1,16 @@
+package plan
+
+// BareArgument is what the guest program is started with where there are no
+// namespaces: it restricts itself and executes itself with ProvenArgument, so
+// that the kernel's rules are one and the same for all its threads.
+const (
+	BareArgument   = "bare"
+	ProvenArgument = "bare-proof"
+)
+
+// PlanFD is where the second finds the plan of the first.
+const PlanFD = 100
+
+// RulesFD is where the rules are that each command is put under; nothing is
+// there where the kernel has none of that kind.
+const RulesFD = 101

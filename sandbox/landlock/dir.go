@@ -1,0 +1,172 @@
+//go:build linux
+
+package landlock
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox"
+)
+
+// dir is the directory of a box's own on the host. It is locked by this
+// process: the kernel lets go of the lock when that ends, however it ends.
+type dir struct {
+	path string
+	lock *os.File
+}
+
+// makeDir makes it, with what the plan says must be there.
+func (e *Engine) makeDir(id caisson.SandboxID) (*dir, error) {
+	if err := e.home(); err != nil {
+		return nil, err
+	}
+	d := &dir{path: filepath.Join(e.opts.Dir, string(id))}
+	var err error
+	for range 10 { // it may be taken for one that was left, in the moment before it is locked
+		if err = os.Mkdir(d.path, 0o700); err == nil {
+			d.lock, err = lockDir(d.path)
+		}
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	for _, name := range []string{"tmp", "home", "workspace"} {
+		if err == nil {
+			err = os.Mkdir(filepath.Join(d.path, name), 0o700)
+		}
+	}
+	if err == nil {
+		// Anybody may read it; Landlock must not let the guest.
+		err = os.WriteFile(filepath.Join(d.path, "proof"), []byte("x"), 0o644) //nolint:forbidigo // nothing is lost with it
+	}
+	if err != nil {
+		err = caisson.Errorf(caisson.CodeInternal, "make the sandbox's directory: %w", err)
+		if d.lock != nil {
+			err = errors.Join(err, d.remove())
+		}
+		return nil, err
+	}
+	return d, nil
+}
+
+// home makes the engine's directory and sees that it is this user's alone.
+func (e *Engine) home() error {
+	if !filepath.IsAbs(e.opts.Dir) {
+		return caisson.Errorf(caisson.CodeInternal, "the engine %s has no directory", Name)
+	}
+	if err := os.MkdirAll(e.opts.Dir, 0o700); err != nil {
+		return caisson.Errorf(caisson.CodeInternal, "make %s: %w", e.opts.Dir, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(e.opts.Dir, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
+		return caisson.Errorf(caisson.CodePathInvalid, "%s is not a directory of this user alone", e.opts.Dir).WithHint("Remove it, or `chmod 700` it.")
+	}
+	return nil
+}
+
+// lockDir locks a directory that is still the one of its name.
+func lockDir(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		var held, there unix.Stat_t
+		if err = unix.Fstat(fd, &held); err == nil {
+			err = unix.Lstat(path, &there)
+		}
+		if err == nil && (held.Dev != there.Dev || held.Ino != there.Ino) {
+			err = fs.ErrNotExist
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// remove removes it, whatever programs inside have made of it.
+func (d *dir) remove() error {
+	err := removeAll(d.path)
+	if d.lock != nil {
+		d.lock.Close()
+	}
+	return err
+}
+
+// removeAll follows no link. A directory that its owner may not look into is
+// opened first. Nothing of the box's runs any more.
+func removeAll(path string) error {
+	if err := os.RemoveAll(path); err == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(path, func(at string, d fs.DirEntry, _ error) error { // what cannot be helped is told below
+		if d == nil || !d.IsDir() {
+			return nil
+		}
+		fd, err := unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == nil {
+			_ = os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o700) //nolint:gosec // it is a directory
+			unix.Close(fd)
+		}
+		return nil
+	})
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("remove the sandbox's directory: %w", err)
+	}
+	return nil
+}
+
+// removeDir removes the directory of a sandbox whose maker has ended.
+func (e *Engine) removeDir(id caisson.SandboxID) error {
+	if _, err := sandbox.Check(caisson.SandboxSpec{ID: id}); err != nil || !filepath.IsAbs(e.opts.Dir) {
+		return err
+	}
+	path := filepath.Join(e.opts.Dir, string(id))
+	lock, err := lockDir(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil // its maker lives, and removes it
+	case err != nil:
+		return err
+	}
+	return (&dir{path, lock}).remove()
+}
+
+// dirs lists the directories that are there.
+func (e *Engine) dirs() ([]caisson.Remnant, error) {
+	entries, err := os.ReadDir(e.opts.Dir)
+	if errors.Is(err, fs.ErrNotExist) || e.opts.Dir == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for directories of sandboxes: %w", err)
+	}
+	var found []caisson.Remnant
+	for _, entry := range entries {
+		path := filepath.Join(e.opts.Dir, entry.Name())
+		r := caisson.Remnant{Kind: "directory", Name: path, Sandbox: caisson.SandboxID(entry.Name()), Why: "nobody holds its lock"}
+		lock, err := lockDir(path)
+		if err == nil {
+			lock.Close()
+		} else {
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // removed meanwhile
+			}
+			r.Live, r.Why = true, "its lock is held"
+		}
+		found = append(found, r)
+	}
+	return found, nil
+}

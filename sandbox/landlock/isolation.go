@@ -1,0 +1,77 @@
+//go:build linux
+
+package landlock
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/process"
+)
+
+const other = "Use an engine with namespaces or a container engine; `caisson doctor` tells what keeps them from working here."
+
+// versionScope is the version of Landlock's interface that keeps signals inside.
+const versionScope = 6
+
+// isolation makes the report of what the guest did and tried.
+func isolation(r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisson.Isolation {
+	tests := map[caisson.Control][]string{}
+	for _, t := range r.Tests {
+		tests[caisson.Control(t.Control)] = append(tests[caisson.Control(t.Control)], t.Tried)
+	}
+	report := caisson.Isolation{Engine: Name}
+	for _, control := range caisson.Controls() {
+		row := row(control, r, g, spec)
+		row.Control = control
+		if len(tests[control]) > 0 {
+			row.Test = "tried and refused: " + strings.Join(tests[control], "; ")
+		}
+		report.Controls = append(report.Controls, row)
+	}
+	return report
+}
+
+func row(control caisson.Control, r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisson.Enforcement {
+	landlock := fmt.Sprintf("Landlock (version %d)", r.Landlock)
+	switch control {
+	case caisson.ControlFiles:
+		row := caisson.Enforcement{Enforced: true, By: landlock, Why: "names, sizes and times of other files can be seen, their contents cannot"}
+		if spec.GitCover != "" {
+			row.Enforced, row.Fix = false, other
+			row.Why = "the workspace's own .git cannot be covered: programs inside can change where it leads"
+		}
+		return row
+	case caisson.ControlNetwork:
+		return caisson.Enforcement{Enforced: true, By: "seccomp filter: no sockets but connected pairs; " + landlock + " for TCP", Why: "there is no loopback either"}
+	case caisson.ControlProcesses:
+		row := caisson.Enforcement{Why: "without a pid namespace other processes are seen, and a process that the guest has lost may outlive it", Fix: other}
+		if r.Landlock >= versionScope {
+			row.By = landlock + " keeps signals inside"
+		} else {
+			row.Why += "; this kernel's Landlock does not keep signals inside"
+		}
+		return row
+	case caisson.ControlDisk:
+		return caisson.Enforcement{Why: "private directories lie on the host's disk, and nothing bounds them", Fix: other}
+	case caisson.ControlPrivileges:
+		if os.Geteuid() == 0 {
+			return caisson.Enforcement{
+				By:  "no capabilities, no new privileges",
+				Why: "it runs as root without capabilities, and only Landlock keeps it from root's files; names of its keyrings are seen", Fix: "Run caisson as an unprivileged user.",
+			}
+		}
+		return caisson.Enforcement{Enforced: true, By: "no capabilities, no new privileges", Why: "the caller's groups are its own too, and names of the caller's keyrings are seen"}
+	case caisson.ControlSyscalls:
+		return caisson.Enforcement{Enforced: true, By: "seccomp filter"}
+	default:
+		row := g.Row(control)
+		if !row.Enforced && control == caisson.ControlCPU {
+			row.By = "processor affinity, which a program inside may change back"
+		}
+		return row
+	}
+}

@@ -1,0 +1,120 @@
+//go:build linux
+
+package layout
+
+import (
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/sandbox"
+)
+
+// accounts are read by programs that want to know who they run as; without a
+// file tree of its own a box has the host's.
+var accounts = []string{"/etc/passwd", "/etc/group", "/etc/nsswitch.conf"}
+
+// Bare plans a box that shares the host's file tree: everything is where it is.
+// own is the box's directory on the host, in which are its private ones; they
+// must be there when the plan is carried out.
+func Bare(spec caisson.SandboxSpec, own string) plan.Plan {
+	p := plan.Plan{
+		ID: string(spec.ID), UID: os.Geteuid(), GID: os.Getegid(), User: userName,
+		Home: filepath.Join(own, "home"), Workspace: spec.Workspace, Tmp: spec.Limits.Tmp,
+		Private: []string{filepath.Join(own, "tmp")}, Files: spec.Limits.Files, Size: spec.Limits.Size,
+		System: system, Etc: append(etcPaths(), accounts...), Proof: filepath.Join(own, "proof"), Ptrace: spec.Ptrace,
+	}
+	if u, err := user.LookupId(strconv.Itoa(p.UID)); err == nil {
+		p.User = u.Username
+	}
+	for _, m := range sandbox.Mounts(spec) {
+		if filepath.Base(m.Target) == ".git" && m.Source == spec.GitCover {
+			continue // nothing can be shown in the place of something else
+		}
+		info, err := os.Lstat(m.Source)
+		p.Mounts = append(p.Mounts, plan.Mount{Source: m.Source, Target: m.Target, Write: m.Write, Dir: err == nil && info.IsDir()})
+	}
+	if spec.Home != "" {
+		p.Home = spec.Home
+		p.Mounts = append(p.Mounts, plan.Mount{Source: spec.Home, Target: spec.Home, Write: true, Dir: true})
+	} else {
+		p.Private = append(p.Private, p.Home)
+	}
+	if spec.Workspace == "" {
+		p.Workspace = filepath.Join(own, "workspace")
+		p.Private = append(p.Private, p.Workspace)
+	}
+	given := slices.Clone(p.Private)
+	for _, m := range p.Mounts {
+		given = append(given, m.Target)
+	}
+	for _, path := range append(slices.Clone(hidden), "/root", "/run") {
+		if !slices.ContainsFunc(given, func(t string) bool { return sandbox.Overlap(t, path) }) {
+			p.Outside = append(p.Outside, path)
+		}
+	}
+	return p
+}
+
+// BareEnvironment is Environment for such a box: its places are named, as they
+// are not where programs look by themselves. Git is told where its directory
+// is, as nothing in the workspace may say so.
+func BareEnvironment(p plan.Plan, spec caisson.SandboxSpec, own string) []string {
+	tmp := filepath.Join(own, "tmp")
+	env := []string{
+		"TMPDIR=" + tmp, "TMP=" + tmp, "TEMP=" + tmp,
+		"GIT_CONFIG_NOSYSTEM=1", // git does not go on where that file is and cannot be read
+	}
+	if spec.GitCover != "" && spec.GitDir != "" {
+		env = append(env, "GIT_DIR="+spec.GitDir, "GIT_WORK_TREE="+spec.Workspace)
+	}
+	spec.Env = append(env, spec.Env...)
+	return Environment(p, spec)
+}
+
+// Unshowable returns what of a checked spec cannot be had without a file tree of
+// its own: a path shown at another one, or one that is not to be written in one
+// that is. Empty if there is nothing; the cover of .git is not counted.
+func Unshowable(spec caisson.SandboxSpec) string {
+	mounts := sandbox.Mounts(spec)
+	for _, m := range mounts {
+		if m.Source == spec.GitCover && m.Target != m.Source {
+			continue
+		}
+		if m.Source != m.Target {
+			return m.Source + " at " + m.Target
+		}
+		if m.Write {
+			continue
+		}
+		for _, outer := range mounts {
+			if outer.Write && strings.HasPrefix(m.Target, outer.Target+"/") {
+				return m.Target + " without the right to write, in " + outer.Target + " with it"
+			}
+		}
+	}
+	return ""
+}
+
+// Unsupported refuses what only an engine that keeps a hand on the box's mounts
+// and network after the set-up can do.
+func Unsupported(engine string, spec caisson.SandboxSpec) error {
+	refuse := func(what string) error {
+		return caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot %s", engine, what).
+			WithHint("Use the engine `namespace`, or leave it out of your config.")
+	}
+	switch {
+	case len(spec.Hide) > 0 && spec.Workspace != "":
+		return refuse("hide files of the workspace (`hide`)")
+	case spec.Egress != nil:
+		return refuse("give a way out (`network`)")
+	case slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }):
+		return refuse("lend a directory under a private layer (`caches`)")
+	}
+	return nil
+}

@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -77,7 +78,7 @@ func hostConfig(l *plans, u user, limits caisson.Limits, cpus int, engine string
 	no, pids, memory := false, min(limits.Pids, maxPids), min(limits.Memory, maxMemory)
 	return &container.HostConfig{
 		NetworkMode: "none", IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate, UsernsMode: u.mode,
-		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
+		CapDrop: []string{"ALL"}, SecurityOpt: security(engine),
 		ReadonlyRootfs: true, MaskedPaths: slices.Clone(masked), ReadonlyPaths: slices.Clone(readOnly),
 		Mounts: l.binds, Tmpfs: l.tmpfs, ShmSize: limits.Tmp,
 		// What the guest writes is a stream and no log.
@@ -90,6 +91,16 @@ func hostConfig(l *plans, u user, limits caisson.Limits, cpus int, engine string
 			Ulimits: ulimits(limits, engine),
 		},
 	}
+}
+
+// security forbids new privileges. Podman is told here what Docker is told by
+// lists of their own.
+func security(engine string) []string {
+	options := []string{"no-new-privileges"}
+	if engine == Podman {
+		options = append(options, "mask="+strings.Join(masked, ":"))
+	}
+	return options
 }
 
 // maxFiles is more open files than any engine is refused by its own limits.

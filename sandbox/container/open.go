@@ -70,6 +70,9 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 func (e *Engine) cannot(spec caisson.SandboxSpec) error {
 	what := ""
 	if e.opts.Name == Podman {
+		if spec.Limits.Files > maxFiles { // it would raise its own limit for more, which its user may not be allowed to
+			return caisson.Errorf(caisson.CodeLimitInvalid, "Podman's sandboxes have at most %d open files for each process", maxFiles)
+		}
 		for _, m := range sandbox.Mounts(spec) {
 			if strings.ContainsAny(m.Target, ",\"\n\r") { // it takes mounts apart at these
 				return caisson.Errorf(caisson.CodePathInvalid, "Podman cannot show a path with a comma, a quote or a line break: %q", m.Target)

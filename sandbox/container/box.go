@@ -158,7 +158,9 @@ func (e *Engine) removeContainer(ctx context.Context, cli *client.Client, ref st
 		switch {
 		case err == nil || cerrdefs.IsNotFound(err):
 			return nil
-		case !cerrdefs.IsConflict(err): // a conflict says that it is being removed already
+		// A conflict says that it is being removed already; Podman says that it
+		// went wrong when the container ends by itself meanwhile.
+		case ctx.Err() != nil || !cerrdefs.IsConflict(err) && !cerrdefs.IsInternal(err):
 			return e.fault(ctx, "remove the container", err)
 		}
 		timer := time.NewTimer(20 * time.Millisecond)

@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -31,6 +32,9 @@ var masked = []string{
 
 // maxPids is the most that the kernel counts to (PID_MAX_LIMIT).
 const maxPids = 1 << 22
+
+// maxMemory is more than any machine has, and less than what engines take for none.
+const maxMemory = 1 << 50
 
 // readOnly are those that the whole machine's settings are in.
 var readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
@@ -71,10 +75,10 @@ func noHealthcheck(engine string) *container.HealthConfig {
 }
 
 func hostConfig(l *plans, u user, limits caisson.Limits, cpus int, engine string) *container.HostConfig {
-	no, pids := false, min(limits.Pids, maxPids)
+	no, pids, memory := false, min(limits.Pids, maxPids), min(limits.Memory, maxMemory)
 	return &container.HostConfig{
 		NetworkMode: "none", IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate, UsernsMode: u.mode,
-		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
+		CapDrop: []string{"ALL"}, SecurityOpt: security(engine),
 		ReadonlyRootfs: true, MaskedPaths: slices.Clone(masked), ReadonlyPaths: slices.Clone(readOnly),
 		Mounts: l.binds, Tmpfs: l.tmpfs, ShmSize: limits.Tmp,
 		// What the guest writes is a stream and no log.
@@ -83,10 +87,20 @@ func hostConfig(l *plans, u user, limits caisson.Limits, cpus int, engine string
 		// lo of the box's own has both families, whatever the engine thinks of IPv6.
 		Sysctls: map[string]string{"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.lo.disable_ipv6": "0"},
 		Resources: container.Resources{
-			Memory: limits.Memory, MemorySwap: limits.Memory, PidsLimit: &pids, NanoCPUs: min(limits.CPUs, int64(cpus)) * 1e9,
+			Memory: memory, MemorySwap: memory, PidsLimit: &pids, NanoCPUs: min(limits.CPUs, int64(cpus)) * 1e9,
 			Ulimits: ulimits(limits, engine),
 		},
 	}
+}
+
+// security forbids new privileges. Podman is told here what Docker is told by
+// lists of their own.
+func security(engine string) []string {
+	options := []string{"no-new-privileges"}
+	if engine == Podman {
+		options = append(options, "mask="+strings.Join(masked, ":"))
+	}
+	return options
 }
 
 // maxFiles is more open files than any engine is refused by its own limits.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -74,6 +75,16 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 // once it runs, rather than leave it out.
 func (e *Engine) cannot(spec caisson.SandboxSpec) error {
 	what := ""
+	if e.opts.Name == Podman {
+		if spec.Limits.Files > maxFiles { // it would raise its own limit for more, which its user may not be allowed to
+			return caisson.Errorf(caisson.CodeLimitInvalid, "Podman's sandboxes have at most %d open files for each process", maxFiles)
+		}
+		for _, m := range sandbox.Mounts(spec) {
+			if strings.ContainsAny(m.Target, ",\"\n\r") { // it takes mounts apart at these
+				return caisson.Errorf(caisson.CodePathInvalid, "Podman cannot show a path with a comma, a quote or a line break: %q", m.Target)
+			}
+		}
+	}
 	switch {
 	case spec.Egress != nil:
 		what = "enforce what `network:` allows: its sandboxes have no network"

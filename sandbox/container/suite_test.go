@@ -53,6 +53,7 @@ func open(t testing.TB, opts container.Options) *container.Engine {
 func TestSuite(t *testing.T) {
 	for name, env := range map[string]string{container.Docker: dockerEnv, container.Podman: podmanEnv} {
 		t.Run(name, func(t *testing.T) {
+			options(t, name, env) // skips as a whole
 			sandboxtest.Run(t, sandboxtest.Harness{OtherRoot: true, Engine: func(t testing.TB) caisson.Engine { return open(t, options(t, name, env)) }})
 		})
 	}

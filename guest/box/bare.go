@@ -165,8 +165,11 @@ func restrictBare(p *plan.Plan, report *plan.Report) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("forbid new privileges: %w", err)
 	}
-	attr, _ := ruleset(version)
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled(version)}
 	handled := attr.Handled_access_fs
+	if version >= versionScope {
+		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+	}
 	if version >= versionNetwork {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 	}

@@ -23,8 +23,6 @@ const (
 	rights9 = rights5 | resolveUnix
 	// resolveUnix is the right to connect to a unix socket by its path.
 	resolveUnix = 1 << 16
-	// scopes keep signals and abstract unix sockets within the box, from version 6 on.
-	scopes = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	// onFiles are the rights that a file can have; the others are of directories.
 	onFiles = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV | resolveUnix
@@ -42,7 +40,10 @@ func landlockVersion() int {
 
 // restrictFiles applies Landlock where the kernel has it: a second boundary,
 // of another mechanism, for what the mounts already allow and forbid. Its
-// network rules are left out: they would forbid servers on lo.
+// network rules are left out: they would forbid servers on lo. So are its scopes
+// for signals and abstract sockets, which the namespaces keep in already: each
+// thread gets a domain of its own before version 8, so that scopes would part
+// the guest from its commands, and these from each other.
 //
 // It uses the kernel's interface itself: one call in each thread suffices while
 // the set-up is privileged in its namespace.
@@ -51,8 +52,8 @@ func restrictFiles(p *plan.Plan, report *plan.Report) error {
 	if version == 0 {
 		return nil // the report says so
 	}
-	attr, size := ruleset(version)
-	handled := attr.Handled_access_fs
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled(version)}
+	handled, size := attr.Handled_access_fs, unsafe.Sizeof(attr.Handled_access_fs)
 	made, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if errno != 0 {
 		return fmt.Errorf("make rules: %w", errno)
@@ -82,22 +83,18 @@ func restrictFiles(p *plan.Plan, report *plan.Report) error {
 	return nil
 }
 
-// ruleset returns what a version of the interface can restrict, and how much of
-// the structure it knows: older kernels refuse a longer one.
-func ruleset(version int) (attr unix.LandlockRulesetAttr, size uintptr) {
-	attr.Handled_access_fs, size = rights2, unsafe.Sizeof(attr.Handled_access_fs)
+// handled returns the rights on files that a version of the interface knows.
+func handled(version int) uint64 {
 	switch {
 	case version >= 9:
-		attr.Handled_access_fs = rights9
+		return rights9
 	case version >= 5:
-		attr.Handled_access_fs = rights5
+		return rights5
 	case version >= 3:
-		attr.Handled_access_fs = rights3
+		return rights3
+	default:
+		return rights2
 	}
-	if version >= 6 {
-		attr.Scoped, size = scopes, unsafe.Offsetof(attr.Scoped)+unsafe.Sizeof(attr.Scoped)
-	}
-	return attr, size
 }
 
 func grant(rules int, path string, rights, handled uint64) error {

@@ -68,6 +68,11 @@ func Serve(o Options) error {
 	// waking another thread for each costs more than all of them.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(25)
+	// Commands are forked here, all of them from one thread: where each thread
+	// has a Landlock domain of its own, they would be in several else, and could
+	// not look at each other as programs of one box do.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	s := &server{
 		stream: o.Stream, in: wire.NewReader(o.Stream, wire.MaxControl), out: wire.NewWriter(o.Stream, nil),
 		open: map[uint32]stream{}, holders: map[int]*spawn{}, outlet: o.Outlet, rules: o.Rules,

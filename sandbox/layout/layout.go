@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox"
 )
 
@@ -112,7 +113,7 @@ func (d *Lender) layFor(spec caisson.SandboxSpec, u User) (*Layout, error) {
 		Proof: "/.proof", Ptrace: spec.Ptrace,
 	}}
 	if len(spec.Hide) > 0 {
-		l.Plan.Mask = Masks
+		l.Plan.Mask = masks
 	}
 	l.listen()
 	if spec.Home != "" {
@@ -172,6 +173,16 @@ func (d *Lender) add(l *Layout, m caisson.Mount, info fs.FileInfo, u User) error
 	}
 	l.Plan.Mounts = append(l.Plan.Mounts, planned)
 	return nil
+}
+
+// Floor plans a limit of the guest's own where the box's cgroups have none.
+func (l *Layout) Floor(g *process.Group, limits caisson.Limits, u User) {
+	if !g.Enforces(caisson.ControlPids) && u.Outside != 0 {
+		l.Plan.Pids = limits.Pids
+	}
+	if !g.Enforces(caisson.ControlCPU) {
+		l.Plan.CPUs = limits.CPUs
+	}
 }
 
 func homeFor(mounts []caisson.Mount) string {

@@ -215,8 +215,13 @@ func TestSlowAndLargeHeads(t *testing.T) {
 	w.echo("site.com", "22")
 	w.echo("site.com", "443")
 	for _, begun := range []struct{ target, text string }{
-		{"", ""}, {"", "GET http://site.com/ HTTP/1.1\r\nHost: si"}, {"", "\x05\x01\x00"}, {"", "\x05\x01\x00\x05\x01\x00\x03\xff"},
-		{"site.com:443", "\x16\x03\x01\x02\x00\x01"}, {"site.com:80", "GET / HTTP/1.1\r\nHost: si"}, {"site.com:22", "GE"},
+		{"", ""},
+		{"", "GET http://site.com/ HTTP/1.1\r\nHost: si"},
+		{"", "\x05\x01\x00"},
+		{"", "\x05\x01\x00\x05\x01\x00\x03\xff"},
+		{"site.com:443", "\x16\x03\x01\x02\x00\x01"},
+		{"site.com:80", "GET / HTTP/1.1\r\nHost: si"},
+		{"site.com:22", "GE"},
 	} {
 		c := w.open(begun.target)
 		c.send(begun.text)

@@ -127,7 +127,7 @@ func (w *world) tcp(name, port string, serve func(net.Conn)) {
 				return
 			}
 			serving.Go(func() {
-				defer c.Close() //nolint:errcheck // a test's server
+				defer c.Close()
 				defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 				serve(c)
 			})
@@ -153,7 +153,7 @@ type client struct {
 func (w *world) open(target string) *client {
 	w.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	defer l.Close() //nolint:errcheck // a test's listener
+	defer l.Close()
 	dialled := make(chan net.Conn, 1)
 	go func() { dialled <- must(net.Dial("tcp", l.Addr().String())) }()
 	theirs := must(l.Accept())

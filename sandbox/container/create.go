@@ -18,6 +18,7 @@ const (
 	labelSandbox  = "run.caisson.sandbox"  // the sandbox's id
 	labelInstance = "run.caisson.instance" // the process that made it
 	labelImage    = "run.caisson.image"    // what an image of ours was built from
+	labelBuilder  = "run.caisson.builder"  // the owner that an image of ours was built by; containers have the labels of their image
 	namePrefix    = "caisson-"
 )
 

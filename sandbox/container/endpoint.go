@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,7 +72,7 @@ func (p place) find(name string) (string, error) {
 // local refuses an endpoint on another machine: a workspace of this one cannot
 // be shown there.
 func local(endpoint, by string) error {
-	for _, scheme := range []string{"unix://", "npipe://"} {
+	for _, scheme := range []string{"unix:///", "npipe://"} {
 		if rest, is := strings.CutPrefix(endpoint, scheme); is && rest != "" {
 			return nil
 		}
@@ -111,8 +113,11 @@ func (p place) context() (endpoint, by string, err error) {
 	name := p.env("DOCKER_CONTEXT")
 	if name == "" {
 		raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", "", nil // the default context is meant
+		}
 		if err != nil {
-			return "", "", nil //nolint:nilerr // without settings the default context is meant
+			return "", "", caisson.Errorf(caisson.CodeEngineUnavailable, "read Docker's settings: %w", err)
 		}
 		var settings struct{ CurrentContext string }
 		if err := json.Unmarshal(raw, &settings); err != nil {
@@ -135,7 +140,12 @@ func (p place) context() (endpoint, by string, err error) {
 		return "", "", caisson.Errorf(caisson.CodeEngineUnavailable, "Docker's context %q cannot be read: %w", name, err).
 			WithHint("`docker context ls` lists those there are.")
 	}
-	return meta.Endpoints["docker"].Host, "Docker's context " + name, nil
+	endpoint = meta.Endpoints["docker"].Host
+	if endpoint == "" {
+		return "", "", caisson.Errorf(caisson.CodeEngineUnavailable, "Docker's context %q names no Docker endpoint", name).
+			WithHint("`docker context ls` lists those there are.")
+	}
+	return endpoint, "Docker's context " + name, nil
 }
 
 func (p place) home() string {

@@ -140,7 +140,7 @@ func (e *Engine) instance(info system.Info) string { return e.at + "#" + info.ID
 
 // info asks the engine who it is.
 func (e *Engine) info(ctx context.Context, cli *client.Client) (system.Info, error) {
-	ctx, cancel := bound(ctx, lookBound)
+	ctx, cancel := bound(ctx, infoBound)
 	defer cancel()
 	got, err := cli.Info(ctx, client.InfoOptions{})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 const (
 	callBound  = 20 * time.Second
 	lookBound  = 5 * time.Second  // a question that needs no work
+	infoBound  = 10 * time.Second // one for which it looks at its storage
 	pullBound  = 15 * time.Minute // a large image over a slow line
 	buildBound = 30 * time.Minute
 )

@@ -112,7 +112,7 @@ func dead(t *testing.T, ids []caisson.ProcessIdentity) {
 // nothing fails if anything is left of a state directory's boxes.
 func nothing(t *testing.T, e *container.Engine) {
 	t.Helper()
-	left, err := e.Remnants(t.Context())
+	left, err := e.Remnants(context.WithoutCancel(t.Context())) // also while the test is cleaned up
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %+v, %v", left, err)
 	}

@@ -49,6 +49,9 @@ func (e *Engine) imageName() string {
 	return ourImage + ":" + e.signature()
 }
 
+// Image is the name of the image of boxes.
+func (e *Engine) Image() string { return e.imageName() }
+
 // image returns the image to use, which is there and can run the guest. One
 // that is missing is pulled, or built. An old one is used, and made new beside.
 func (e *Engine) image(ctx context.Context, cli *client.Client) (image.InspectResponse, error) {
@@ -200,7 +203,7 @@ func (e *Engine) build(ctx context.Context, cli *client.Client, opts RebuildOpti
 	// then what is missing from the base cannot be installed, and it says so.
 	made, err := cli.ImageBuild(ctx, files, client.ImageBuildOptions{
 		Tags: []string{e.imageName()}, Dockerfile: "Dockerfile", BuildArgs: map[string]*string{"BASE": &base},
-		Labels:  map[string]string{labelImage: e.signature()},
+		Labels:  map[string]string{labelImage: e.signature(), labelBuilder: e.owner()},
 		NoCache: opts.Refresh, PullParent: opts.Refresh, Remove: true, ForceRemove: true,
 	})
 	if err == nil {
@@ -233,15 +236,19 @@ func buildContext() (io.Reader, error) {
 	return &out, nil
 }
 
-// dropOld removes images of ours that no box uses any more. What cannot be
-// removed is in use, and goes with a later build.
+// dropOld removes images of ours that no box uses any more: those that a newer
+// one of the same content has taken the name of, and those of another content that
+// this state directory's process built. Others' it would build again and again by
+// turns with their owner. What cannot be removed is in use, and goes with a later
+// build.
 func (e *Engine) dropOld(ctx context.Context, cli *client.Client) {
 	found, err := cli.ImageList(ctx, client.ImageListOptions{Filters: client.Filters{}.Add("label", labelImage)})
 	if err != nil {
 		return
 	}
 	for _, img := range found.Items {
-		if img.Labels[labelImage] == e.signature() && len(img.RepoTags) > 0 && img.RepoTags[0] != "<none>:<none>" {
+		named := len(img.RepoTags) > 0 && img.RepoTags[0] != "<none>:<none>"
+		if named && (img.Labels[labelImage] == e.signature() || img.Labels[labelBuilder] != e.owner()) {
 			continue
 		}
 		_, _ = cli.ImageRemove(ctx, img.ID, client.ImageRemoveOptions{PruneChildren: true})

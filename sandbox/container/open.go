@@ -134,6 +134,9 @@ func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 	if !b.commands {
 		b.plans.plan.Needs = nil
 	}
+	if err := b.plans.volumes(img, e.imageName(), spec.Limits, u, e.opts.Name); err != nil {
+		return err
+	}
 	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec, max(1, b.info.NCPU)); err != nil {
 		return err
 	}

@@ -42,7 +42,8 @@ func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
 	return found, errors.Join(err, listErr)
 }
 
-// ours lists the containers of this state directory at the engine, by sandbox.
+// ours lists the containers of this state directory at the engine, by sandbox. What
+// somebody else runs has no sandbox, whatever labels its image gave it.
 func (e *Engine) ours(ctx context.Context) (map[caisson.SandboxID]string, error) {
 	cli, err := e.dial()
 	if err != nil {
@@ -50,7 +51,7 @@ func (e *Engine) ours(ctx context.Context) (map[caisson.SandboxID]string, error)
 	}
 	ctx, cancel := bound(ctx, lookBound)
 	defer cancel()
-	found, err := cli.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelOwner+"="+e.owner())})
+	found, err := cli.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelOwner+"="+e.owner(), labelSandbox)})
 	if err != nil {
 		return nil, e.fault(ctx, "list containers", err)
 	}

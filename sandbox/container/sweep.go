@@ -70,6 +70,13 @@ func (e *Engine) end(ctx context.Context, l *left, root *caisson.ProcessIdentity
 	if err := e.removeContainer(ctx, cli, namePrefix+string(l.id)); err != nil {
 		return err
 	}
+	containers, err := e.ours(ctx)
+	if renamed, there := containers[l.id]; err == nil && there {
+		err = e.removeContainer(ctx, cli, renamed) // somebody gave it another name
+	}
+	if err != nil {
+		return err
+	}
 	if root != nil && sharesKernel(root.Boot) {
 		return ended(ctx, *root)
 	}

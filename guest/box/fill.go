@@ -163,7 +163,7 @@ func (r *root) makeProc() error {
 	if err := unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	for _, name := range []string{"proc/sys", "proc/irq", "proc/bus", "proc/sysrq-trigger"} {
+	for _, name := range []string{"proc/sys", "proc/irq", "proc/bus", "proc/pressure", "proc/sysrq-trigger"} {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if errors.Is(err, unix.ENOENT) {
 			continue

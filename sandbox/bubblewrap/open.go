@@ -170,17 +170,17 @@ func (b *box) descriptors(w *wrapper, program *os.File, l *layout.Layout, a *arg
 	if err := keep(&b.control, ours, their, err); err != nil {
 		return theirs, err
 	}
-	none, err := os.OpenFile(os.DevNull, os.O_RDWR, 0) // in the place of a way out
-	if err != nil {
-		return theirs, err
+	if l.Outlet == nil { // what comes after it keeps its place
+		if l.Outlet, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+			return theirs, err
+		}
 	}
-	theirs = append(theirs, none)
+	theirs, l.Outlet = append(theirs, l.Outlet), nil // closed with theirs
 	args, err := memory("arguments", a.bytes())
 	if err != nil {
 		return theirs, err
 	}
-	theirs = append(theirs, l.Outlet, args)
-	l.Outlet = nil // closed with theirs
+	theirs = append(theirs, args)
 	if b.said, err = memory("said", nil); err != nil {
 		return theirs, err
 	}

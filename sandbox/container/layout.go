@@ -11,6 +11,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/sandbox"
 )
@@ -24,6 +25,7 @@ var outside = []string{"/run/docker.sock", "/var/run/docker.sock", "/run/podman/
 const (
 	guestPath = plan.GivenDir + "/guest"
 	proofPath = plan.GivenDir + "/proof"
+	outletAt  = plan.GivenDir + "/outlet"
 )
 
 // plans are what a box is made of.
@@ -81,7 +83,11 @@ func lay(spec caisson.SandboxSpec, u user, s *staging, engine string) *plans {
 	}
 	l.bind(s.program, guestPath, false)
 	l.bind(filepath.Join(s.dir, "proof"), proofPath, false)
-	for _, name := range slices.Sorted(maps.Keys(etcFiles(u, "", spec.ID))) {
+	if spec.Egress != nil {
+		l.plan.Outlet, l.plan.OutletAt = &outlet.Options{Ports: spec.Egress.Ports()}, outletAt
+		l.bind(filepath.Join(s.dir, outletName), outletAt, false)
+	}
+	for _, name := range slices.Sorted(maps.Keys(etcFiles(u, "", spec))) {
 		l.bind(filepath.Join(s.dir, name), "/etc/"+name, false)
 	}
 	l.plan.Outside = slices.DeleteFunc(slices.Clone(outside), func(path string) bool {
@@ -138,6 +144,9 @@ func environment(p plan.Plan, image []string, spec caisson.SandboxSpec) []string
 		if name == "LANG" || strings.HasPrefix(name, "LC_") || name == "TERM" || name == "TZ" {
 			env = append(env, kv)
 		}
+	}
+	if spec.Egress != nil {
+		env = append(env, sandbox.ProxyEnv()...)
 	}
 	return merge(append(env, spec.Env...))
 }

@@ -134,10 +134,24 @@ func TestCase_S22(t *testing.T) {
 		addr string
 		ok   bool
 	}{
-		{private, "10.0.0.5", true}, {private, "192.168.1.1", true}, {private, "fd12::1", true}, {private, "100.64.0.1", true}, {private, "8.8.8.8", true},
-		{private, "127.0.0.1", false}, {private, "169.254.169.254", false}, {private, "fd00:ec2::254", false}, {private, "100.100.100.200", false}, {private, "::ffff:10.0.0.1", false},
-		{local, "127.0.0.1", true}, {local, "::1", true}, {local, "10.0.0.1", false}, {local, "8.8.8.8", false}, {local, "::ffff:127.0.0.1", false},
-		{exact, "10.0.0.5", true}, {exact, "10.0.0.6", false}, {exact, "127.0.0.1", false},
+		{private, "10.0.0.5", true},
+		{private, "192.168.1.1", true},
+		{private, "fd12::1", true},
+		{private, "100.64.0.1", true},
+		{private, "8.8.8.8", true},
+		{private, "127.0.0.1", false},
+		{private, "169.254.169.254", false},
+		{private, "fd00:ec2::254", false},
+		{private, "100.100.100.200", false},
+		{private, "::ffff:10.0.0.1", false},
+		{local, "127.0.0.1", true},
+		{local, "::1", true},
+		{local, "10.0.0.1", false},
+		{local, "8.8.8.8", false},
+		{local, "::ffff:127.0.0.1", false},
+		{exact, "10.0.0.5", true},
+		{exact, "10.0.0.6", false},
+		{exact, "127.0.0.1", false},
 	} {
 		if ok, _ := c.r.Permits(netip.MustParseAddr(c.addr)); ok != c.ok {
 			t.Errorf("%v permits %s: %v", c.r, c.addr, ok)

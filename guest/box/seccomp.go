@@ -71,6 +71,7 @@ var (
 	allow           = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
 	enosys          = answer(unix.ENOSYS)
 	eperm           = answer(unix.EPERM)
+	enotsup         = answer(unix.ENOTSUP)
 	eafnosupport    = answer(unix.EAFNOSUPPORT)
 	eprotonosupport = answer(unix.EPROTONOSUPPORT)
 )

@@ -63,6 +63,8 @@ func cases() []runnable {
 		{Case{"TestCase_S19", none, "pass arguments of any bytes"}, argumentsAreExact},
 		{Case{"TestCase_S20", network, "reach the outside by TCP, UDP, IPv6, ICMP, raw sockets and DNS"}, networkIsOutOfReach},
 		{Case{"ReadOnly", files, "write to and look at the host's files"}, hostPathsAreReadOnly},
+		{Case{"Marks", files, "change modes, owners, times and attributes of the host's files"}, hostFilesKeepTheirMarks},
+		{Case{"Exchanged", files, "exchange a directory for links that lead out while the file service works in it"}, exchangedDirectoriesLeadNowhere},
 		{Case{"ReadOnlyWorkspace", files, "write to a read-only workspace"}, workspaceMayBeReadOnly},
 		{Case{"Hidden", files, "read, replace and copy hidden files, by command, file service, glob and grep"}, filesAreHidden},
 		{Case{"HiddenLater", files, "read hidden files that are added, replaced and moved in meanwhile"}, filesAddedLaterAreHidden},

@@ -4,9 +4,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-run/caisson"
 )
@@ -81,6 +84,107 @@ func setUIDFilesAreNotMade(t *testing.T, h Harness) {
 	o.sh(`umask 022; printf '#!/bin/sh\necho ran\n' > run && chmod +x run && test "$(./run)" = ran && install -m 755 run run2 && ./run2 && mkdir -m 2775 shared && chmod 755 shared && tar cf t.tar run shared && mkdir out && tar xpf t.tar -C out`)
 }
 
+// marks changes what a file of the host says of itself.
+const marks = `import os, stat, sys
+for path in sys.argv[1:]:
+    try:
+        st = os.lstat(path)
+    except OSError:
+        continue
+    for name, change in (("mode", lambda: os.chmod(path, stat.S_IMODE(st.st_mode))), ("owner", lambda: os.chown(path, st.st_uid, st.st_gid)),
+            ("times", lambda: os.utime(path, ns=(st.st_atime_ns, st.st_mtime_ns))), ("attribute", lambda: os.setxattr(path, "user.caisson-suite", b"x"))):
+        try:
+            change()
+            print(name, path)
+        except OSError:
+            pass`
+
+// Modes, owners, times and attributes of what lies outside of what was given.
+func hostFilesKeepTheirMarks(t *testing.T, h Harness) {
+	lent, secret := tempDir(t), filepath.Join(tempDir(t), "secret")
+	write(t, filepath.Join(lent, "file"), "lent", 0o644)
+	write(t, secret, "secret", 0o600)
+	o := open(t, h, func(s *caisson.SandboxSpec) { s.Mounts = []caisson.Mount{{Source: lent}} })
+	got := o.python(marks, secret, lent, filepath.Join(lent, "file"), "/usr", "/usr/bin/env", "/etc", "/etc/hosts", "/dev/null", "/")
+	if !h.SharedPaths {
+		if got != "" {
+			t.Errorf("changed:\n%s", got)
+		}
+		return
+	}
+	if strings.Contains(got, "attribute") {
+		t.Errorf("changed:\n%s", got)
+	}
+	if row := o.Isolation().Row(caisson.ControlFiles); !strings.Contains(row.Why, "modes and times") || row.Enforced == (os.Getuid() == 0) {
+		t.Errorf("modes of the host's files can be changed, and the report says %+v", row)
+	}
+	h.table.note(t, "reported: modes and times of the caller's own files")
+}
+
+// exchanger exchanges a directory for links that lead out, without end.
+const exchanger = `import ctypes, os, sys
+libc = ctypes.CDLL(None)
+links = [*sys.argv[1:], "../" + os.path.basename(sys.argv[1]), "/proc/self/root" + sys.argv[1], "/proc/1/root", "/usr"]
+for i, to in enumerate(links):
+    os.symlink(to, "l%d" % i)
+open("ready", "w").close()
+while True:
+    for i in range(2 * len(links)):
+        libc.renameat2(-100, b"d", -100, b"l%d" % (i // 2), 2) # RENAME_EXCHANGE`
+
+// The file service works in a directory that is exchanged for links meanwhile.
+func exchangedDirectoriesLeadNowhere(t *testing.T, h Harness) {
+	top := tempDir(t)
+	ws, victim := filepath.Join(top, "ws"), filepath.Join(top, "victim")
+	makeDir(t, filepath.Join(ws, "d"))
+	makeDir(t, victim)
+	write(t, filepath.Join(ws, "d/file"), "inside", 0o644)
+	write(t, filepath.Join(victim, "file"), hiddenText, 0o644)
+	before := list(t, victim)
+	// In its own /tmp too: what is there is the box's, and still no workspace.
+	o := open(t, h, func(s *caisson.SandboxSpec) { s.Workspace = ws })
+	own := o.sh(`d=$(mktemp -d "$TMPDIR/out.XXXX") && echo ` + hiddenText + ` > "$d/file" && echo "$d"`)
+	o.need("python3")
+	p, err := o.Hold(t.Context(), caisson.Command{Argv: []string{"python3", "-c", exchanger, victim, own}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Release(); err != nil {
+		t.Fatal(err)
+	}
+	o.sh("until test -e ready; do :; done")
+	f, done := o.Files(), 0
+	for range 300 {
+		if c, err := f.Read(t.Context(), "d/file", 0, 0); err == nil {
+			done++
+			if strings.Contains(string(c.Data), hiddenText) {
+				t.Fatal("a file outside was read")
+			}
+		}
+		_, _ = f.Write(t.Context(), "d/file", []byte("inside"), caisson.WriteOptions{})            // refused or not: where it
+		_, _ = f.Write(t.Context(), "d/new/x", []byte("new"), caisson.WriteOptions{Parents: true}) // went is looked at below
+		if g, err := f.Grep(t.Context(), caisson.GrepQuery{Dir: "d", Pattern: hiddenText}); err == nil && g.Total > 0 {
+			t.Fatal("grep looked outside")
+		}
+		if g, err := f.Glob(t.Context(), "d", "**/env", 10); err == nil && g.Total > 0 {
+			t.Fatal("glob looked outside")
+		}
+	}
+	if done == 0 {
+		t.Error("the directory was never there: nothing was tried")
+	}
+	p.Stop(caisson.CauseUser)
+	if _, err := p.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, list(t, victim)); diff != "" {
+		t.Errorf("the host was changed:\n%s", diff)
+	}
+	if got := o.sh("cat " + own + "/file; ls -A " + own); got != hiddenText+"\nfile" {
+		t.Errorf("outside the workspace: %q", got)
+	}
+}
+
 // A lease makes whoever opens the file wait for up to 45 s (fs/lease-break-time),
 // the host's git and the person's editor too.
 func hostOpensWithoutWaiting(t *testing.T, h Harness) {
@@ -122,6 +226,13 @@ signal.pause()`}})
 	}
 }
 
+// watchers makes inotify descriptors until there are no more.
+const watchers = `import ctypes
+libc, n = ctypes.CDLL(None), 0
+while n < 100000 and libc.inotify_init() >= 0:
+    n += 1
+print(n)`
+
 // What the kernel counts by user is not taken whole, and a process cannot hold
 // thousands of what it takes the kernel long to close: it would not end when it
 // is killed.
@@ -131,6 +242,14 @@ func hostKeepsItsShare(t *testing.T, h Harness) {
 		t.Skip("its kernel is not this one")
 	}
 	o.fails("exec 3<> /proc/pressure/cpu")
+	most, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _ := strconv.Atoi(strings.TrimSpace(string(most)))
+	if n, err := strconv.Atoi(o.python(watchers)); err != nil || n == 0 || n >= all && h.OwnLimits {
+		t.Errorf("%d of the host's %d inotify descriptors could be made (%v)", n, all, err)
+	}
 	for option, name := range map[string]string{"-i": "Max pending signals", "-q": "Max msgqueue size"} {
 		raw, err := os.ReadFile("/proc/self/limits")
 		if err != nil {

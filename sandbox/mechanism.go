@@ -95,7 +95,7 @@ func ofContainer(engine string) []Mechanism {
 
 func ofLandlock() []Mechanism {
 	return []Mechanism{
-		{caisson.ControlFiles, "Landlock", "", "names, sizes and times of other files can be seen; not enforced where a workspace's .git must be covered"},
+		{caisson.ControlFiles, "Landlock", "", "names, sizes and times of other files can be seen, modes and times of your own changed; not enforced as root, nor where a workspace's .git must be covered"},
 		{caisson.ControlNetwork, "seccomp filter: no sockets but connected pairs; Landlock for TCP", "", "there is no loopback either"},
 		{caisson.ControlProcesses, "", "", "not enforced: other processes are seen, and one that the guest has lost may outlive it; Landlock keeps signals inside from version 6 on"},
 		{caisson.ControlMemory, "cgroup v2 or cgroup v1 memory", "", noCgroup},

@@ -14,7 +14,9 @@
 // guest was killed, and no cgroup holds it) is ended; that /tmp is bounded. A
 // path cannot be shown in the place of another one, so that the workspace's own
 // .git can be changed from inside. As root it runs as root without
-// capabilities: only Landlock keeps it from root's files. Programs inside have no
+// capabilities: only Landlock keeps it from root's files. Landlock has no right
+// for the modes and times of files: those of the caller's own can be changed
+// wherever they lie, which as root is all of the system's. Programs inside have no
 // terminals, no loopback and no POSIX shared memory.
 package landlock
 

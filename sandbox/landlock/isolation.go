@@ -34,7 +34,11 @@ func isolation(r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisso
 func row(control caisson.Control, r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisson.Enforcement {
 	switch control {
 	case caisson.ControlFiles:
-		row := caisson.Enforcement{Enforced: true, By: "Landlock", Why: "names, sizes and times of other files can be seen, their contents cannot"}
+		row := caisson.Enforcement{Enforced: true, By: "Landlock", Why: "names, sizes and times of other files can be seen, and modes and times of the caller's own changed; their contents can be neither"}
+		if os.Geteuid() == 0 { // Landlock has no right for modes
+			row.Enforced, row.Fix = false, "Run caisson as an unprivileged user. "+other
+			row.Why = "as root it can change modes and times of all of root's files, though not their contents"
+		}
 		if spec.GitCover != "" {
 			row.Enforced, row.Fix = false, other
 			row.Why = "the workspace's own .git cannot be covered: programs inside can change where it leads"

@@ -76,8 +76,8 @@ func TestEgress(t *testing.T) {
 				t.Errorf("%+v", row)
 			}
 			for line, want := range map[string]string{
-				"curl -sS -m 20 http://site.example/":               "from site.example",
-				"curl -sS -m 20 --noproxy '*' http://site.example/": "from site.example",
+				"curl -sS -m 20 http://site.example/":                                                                       "from site.example",
+				"curl -sS -m 20 --noproxy '*' http://site.example/":                                                         "from site.example",
 				`python3 -c 'import urllib.request as u; print(u.urlopen("http://site.example/").read().decode(), end="")'`: "from site.example",
 			} {
 				if code, out := runIn(t, sb, line); code != 0 || out != want {

@@ -82,32 +82,32 @@ func checkHide(patterns []string) error {
 	return nil
 }
 
-// RefuseHide is for an engine that cannot hide files: nil unless the spec hides some.
-func RefuseHide(engine string, spec caisson.SandboxSpec) error {
-	if len(spec.Hide) == 0 {
-		return nil
-	}
-	return caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot hide files of a workspace", engine).
-		WithHint("Use the engine namespace or bubblewrap, or leave `hide` out of the config.")
-}
+// Feature is what a spec may ask for and not every engine has.
+type Feature string
 
-// RefuseLayers is for an engine that has no private layers: nil unless the spec
-// wants one.
-func RefuseLayers(engine string, spec caisson.SandboxSpec) error {
-	if !slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }) {
-		return nil
-	}
-	return caisson.Errorf(caisson.CodeUnsupported, "the engine %s lends no directory under a private layer", engine).
-		WithHint("Use the engine namespace, or leave `caches` out of your config.")
-}
+const (
+	Hide   Feature = "hide"    // files of a workspace that are hidden
+	Layers Feature = "caches"  // directories lent under a private layer
+	Egress Feature = "network" // a way out
+)
 
-// RefuseEgress is for an engine that gives no way out: nil unless the spec has one.
-func RefuseEgress(engine string, spec caisson.SandboxSpec) error {
-	if spec.Egress == nil {
-		return nil
+// Refuse is for an engine without these features: nil unless the spec asks for
+// one of them.
+func Refuse(engine string, spec caisson.SandboxSpec, without ...Feature) error {
+	for _, feature := range without {
+		switch {
+		case feature == Hide && len(spec.Hide) > 0:
+			return caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot hide files of a workspace", engine).
+				WithHint("Use the engine namespace or bubblewrap, or leave `hide` out of the config.")
+		case feature == Layers && slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }):
+			return caisson.Errorf(caisson.CodeUnsupported, "the engine %s lends no directory under a private layer", engine).
+				WithHint("Use the engine namespace, or leave `caches` out of your config.")
+		case feature == Egress && spec.Egress != nil:
+			return caisson.Errorf(caisson.CodeUnsupported, "the engine %s gives no way out to the network", engine).
+				WithHint("Use the engine namespace, or leave `network` out of your config.")
+		}
 	}
-	return caisson.Errorf(caisson.CodeUnsupported, "the engine %s gives no way out to the network", engine).
-		WithHint("Use the engine namespace, or leave `network` out of your config.")
+	return nil
 }
 
 func checkLimits(l caisson.Limits) (caisson.Limits, error) {

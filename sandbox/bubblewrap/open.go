@@ -36,7 +36,7 @@ func (e *Engine) open(ctx context.Context, w *wrapper, spec caisson.SandboxSpec)
 	if err != nil {
 		return nil, err
 	}
-	if err := sandbox.RefuseLayers(Name, spec); err != nil {
+	if err := sandbox.Refuse(Name, spec, sandbox.Layers); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {

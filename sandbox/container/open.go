@@ -30,10 +30,7 @@ const setUpBound = 10 * time.Second
 func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
 	spec, err := sandbox.Check(spec)
 	if err == nil {
-		err = sandbox.RefuseHide(e.Name(), spec)
-	}
-	if err == nil {
-		err = sandbox.RefuseLayers(e.Name(), spec)
+		err = sandbox.Refuse(e.Name(), spec, sandbox.Hide, sandbox.Layers)
 	}
 	if err != nil {
 		return nil, err

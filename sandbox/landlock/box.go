@@ -29,10 +29,8 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err != nil {
 		return nil, err
 	}
-	for _, refuse := range []func(string, caisson.SandboxSpec) error{sandbox.RefuseHide, sandbox.RefuseLayers, sandbox.RefuseEgress} {
-		if err := refuse(Name, spec); err != nil {
-			return nil, err
-		}
+	if err := sandbox.Refuse(Name, spec, sandbox.Hide, sandbox.Layers, sandbox.Egress); err != nil {
+		return nil, err
 	}
 	if what := layout.Unshowable(spec); what != "" {
 		return nil, caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot show %s", Name, what).

@@ -49,9 +49,9 @@ func (e *Engine) boxDir(id caisson.SandboxID) string {
 
 // stage makes the directory of a box. It appears under its name when it is
 // whole and locked.
-func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *staging, err error) {
-	final := e.boxDir(id)
-	dir := filepath.Join(filepath.Dir(final), newPrefix+string(id))
+func (e *Engine) stage(spec caisson.SandboxSpec, n note, u user, home string) (_ *staging, err error) {
+	final := e.boxDir(spec.ID)
+	dir := filepath.Join(filepath.Dir(final), newPrefix+string(spec.ID))
 	defer func() {
 		if err != nil {
 			err = caisson.Errorf(caisson.CodeWriteFailed, "make a directory for the box: %w", err)
@@ -70,7 +70,7 @@ func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *st
 		err = errors.New("another process holds it")
 	}
 	if err == nil {
-		err = s.fill(id, n, u, home)
+		err = s.fill(spec, n, u, home)
 	}
 	if err == nil {
 		err = os.Rename(dir, final)
@@ -82,12 +82,12 @@ func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *st
 	return s, nil
 }
 
-func (s *staging) fill(id caisson.SandboxID, n note, u user, home string) error {
+func (s *staging) fill(spec caisson.SandboxSpec, n note, u user, home string) error {
 	raw, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	files := etcFiles(u, home, id)
+	files := etcFiles(u, home, spec)
 	files["note"], files["proof"] = string(raw), s.proof+"\n"
 	for name, text := range files {
 		if err := atomicfile.Write(filepath.Join(s.dir, name), []byte(text), 0o444); err != nil {
@@ -98,8 +98,11 @@ func (s *staging) fill(id caisson.SandboxID, n note, u user, home string) error 
 }
 
 // etcFiles are the files of /etc that are about the box and not about an image.
-func etcFiles(u user, home string, id caisson.SandboxID) map[string]string {
-	host := hostName(id)
+func etcFiles(u user, home string, spec caisson.SandboxSpec) map[string]string {
+	host, resolvers := hostName(spec.ID), ""
+	if spec.Egress != nil {
+		resolvers = "nameserver 127.0.0.1\n"
+	}
 	return map[string]string{
 		"passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" +
 			fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", userName, u.uid, u.gid, userName, home) +
@@ -108,7 +111,7 @@ func etcFiles(u user, home string, id caisson.SandboxID) map[string]string {
 		"hosts":         "127.0.0.1 localhost " + host + "\n::1 localhost " + host + "\n",
 		"hostname":      host + "\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-		"resolv.conf":   "",
+		"resolv.conf":   resolvers,
 	}
 }
 

@@ -31,7 +31,7 @@ script: build ## run only the command line's scripts
 
 crash: build ## kill it at random moments, CRASH (default 200) times each
 	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_STORM=$(or $(CRASH),200) $(GO) test -count=1 -timeout 60m -run 'TestLife/TestCase_S04' ./sandbox/namespace ./sandbox/bubblewrap ./sandbox/landlock
-	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_STORM=$(or $(CRASH),200) $(GO) test -count=1 -timeout 60m -run 'TestCase_S04' ./internal/cli
+	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_STORM=$(or $(CRASH),200) scripts/engines $(GO) test -count=1 -timeout 120m -p 1 -run 'TestCase_S04' ./internal/cli ./sandbox/container
 	@$(GO) test -count=1 -timeout 60m -run 'TestRandomCrashes' ./airlock -rapid.checks=$(or $(CRASH),200)
 
 fuzz: ## fuzz every target for FUZZ (default 30s; 300x for a number of inputs) each

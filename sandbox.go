@@ -44,6 +44,9 @@ type Enforcement struct {
 type Isolation struct {
 	Engine   string        `json:"engine"`
 	Controls []Enforcement `json:"controls"`
+	// Pending is what Probe found that the first sandbox must wait for, as text for
+	// people; empty: one opens at once.
+	Pending string `json:"pending,omitempty"`
 }
 
 // Enforces tells whether all of the controls are enforced.

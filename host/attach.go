@@ -97,7 +97,12 @@ func (h *Host) Attach(ctx context.Context, id caisson.RunID, view terminal.View)
 		case err == nil:
 			return went, r, nil
 		case caisson.CodeOf(err) == caisson.CodeNotFound && process.InstanceLiveness(holder) == caisson.Dead:
-			return terminal.WentLost, r, nil
+			// One that went in order has let go of the run before it ended.
+			now, err := h.Ledger.Run(ctx, id)
+			if err != nil || !now.State.Terminal() && now.Lease.Instance == holder.ID {
+				return terminal.WentLost, now, err
+			}
+			continue
 		case caisson.CodeOf(err) != caisson.CodeNotFound || process.InstanceLiveness(holder) != caisson.Alive:
 			return went, r, err
 		}

@@ -89,6 +89,9 @@ func (h *Host) Doctor(ctx context.Context) Report {
 	if err == nil {
 		report.Engines[chosen].Chosen = true
 		says = report.Engines[chosen].Engine + " enforces what is required"
+		if pending := report.Engines[chosen].Pending; pending != "" {
+			says += "; " + pending
+		}
 	}
 	add("engine", err, says)
 	return report
@@ -123,6 +126,9 @@ func choose(reports []EngineReport, setting string, supported []string) (int, er
 	i := slices.IndexFunc(reports, func(r EngineReport) bool { return r.Engine == setting })
 	switch {
 	case setting == "":
+		if i = slices.IndexFunc(reports, func(r EngineReport) bool { return r.Satisfies && r.Pending == "" }); i >= 0 {
+			return i, nil
+		}
 		if i = slices.IndexFunc(reports, func(r EngineReport) bool { return r.Satisfies }); i >= 0 {
 			return i, nil
 		}

@@ -95,7 +95,7 @@ func keys(env map[string]string) []string {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil { //nolint:forbidigo // a test's file
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -150,7 +150,7 @@ func (w *running) get(host, header string) (int, string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // a test's listener
+	defer l.Close()
 	inside, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		w.Fatal(err)
@@ -173,7 +173,7 @@ func (w *running) get(host, header string) (int, string) {
 	if err != nil {
 		w.Fatalf("read answer of %s: %v", host, err)
 	}
-	defer r.Body.Close() //nolint:errcheck // it is read to its end
+	defer r.Body.Close()
 	body, _ := io.ReadAll(r.Body)
 	return r.StatusCode, string(body)
 }

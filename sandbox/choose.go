@@ -16,7 +16,8 @@ func DefaultRequire() []caisson.Control {
 
 // Choose returns the engine to use and what it enforces. engines are in order
 // of preference. setting is the name of one of them, or empty for the first
-// that enforces all of require (nil: the default). It never falls back to no
+// that enforces all of require (nil: the default) and opens at once, else the
+// first that does when what it waits for is there. It never falls back to no
 // boundary: where no engine does, the error is CodeIsolationUnavailable and
 // says why of each; a name that is not among them is CodeUnsupported.
 func Choose(ctx context.Context, engines []caisson.Engine, setting string, require []caisson.Control) (caisson.Engine, caisson.Isolation, error) {
@@ -34,13 +35,21 @@ func Choose(ctx context.Context, engines []caisson.Engine, setting string, requi
 		engines = engines[i : i+1]
 	}
 	var reasons, fixes, absent []string
+	var later caisson.Engine // the first that must be waited for
+	var laterIsolation caisson.Isolation
 	for _, engine := range engines {
 		isolation, err := engine.Probe(ctx)
 		if err == nil {
 			err = Enforce(isolation, require)
 		}
-		if err == nil {
+		if err == nil && (isolation.Pending == "" || setting != "") {
 			return engine, isolation, nil
+		}
+		if err == nil {
+			if later == nil {
+				later, laterIsolation = engine, isolation
+			}
+			continue
 		}
 		if ctx.Err() != nil {
 			return nil, caisson.Isolation{}, caisson.Errorf(caisson.CodeCancelled, "cancelled while looking for an engine: %w", context.Cause(ctx))
@@ -58,6 +67,9 @@ func Choose(ctx context.Context, engines []caisson.Engine, setting string, requi
 		if errors.As(err, &e) && e.Hint != "" && !slices.Contains(fixes, e.Hint) {
 			fixes = append(fixes, e.Hint)
 		}
+	}
+	if later != nil {
+		return later, laterIsolation, nil
 	}
 	if len(absent) > 0 {
 		reasons = append(reasons, "not running: "+strings.Join(absent, ", "))

@@ -58,6 +58,30 @@ func TestCase_S12_Choose(t *testing.T) {
 	}
 }
 
+// An engine that opens at once goes before a stronger one that must first make
+// something, unless that is the one that is set, or the only one.
+func TestChoosePending(t *testing.T) {
+	pending := enforcing(sandbox.DefaultRequire()...)
+	pending.Pending = "its image is not there"
+	slow, slower := engine{name: "docker", isolation: pending}, engine{name: "podman", isolation: pending}
+	quick := engine{name: "landlock", isolation: enforcing(sandbox.DefaultRequire()...)}
+	broken := engine{name: "namespace", err: caisson.Errorf(caisson.CodeIsolationUnavailable, "no user namespaces")}
+	for _, c := range []struct {
+		engines []caisson.Engine
+		setting string
+		want    string
+	}{
+		{[]caisson.Engine{broken, slow, quick}, "", "landlock"},
+		{[]caisson.Engine{broken, slow, quick}, "docker", "docker"},
+		{[]caisson.Engine{broken, slow, slower}, "", "docker"},
+	} {
+		got, isolation, err := sandbox.Choose(t.Context(), c.engines, c.setting, nil)
+		if err != nil || got.Name() != c.want || (isolation.Pending == "") != (c.want == "landlock") {
+			t.Errorf("setting %q: chose %v, %v; want %s", c.setting, got, err, c.want)
+		}
+	}
+}
+
 func TestChoose(t *testing.T) {
 	full := engine{name: "namespace", isolation: enforcing(sandbox.DefaultRequire()...)}
 	engines := []caisson.Engine{full}

@@ -5,6 +5,7 @@ package box
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -59,6 +60,9 @@ func Given() (*Stream, *outlet.Outlet, error) {
 	}
 	unix.Umask(0o022)
 	ignoreSignals()
+	if err := keepOutlet(); err != nil {
+		return nil, nil, err
+	}
 	s, err := takeStdio()
 	if err != nil {
 		return nil, nil, err
@@ -68,11 +72,28 @@ func Given() (*Stream, *outlet.Outlet, error) {
 		return nil, nil, fmt.Errorf("read plan: %w", err)
 	}
 	var out *outlet.Outlet
+	if p.Outlet == nil {
+		unix.Close(plan.OutletFD)
+	}
 	report, buildErr := enclose(p, &out)
 	if err := send(s, report); err != nil {
 		return nil, nil, fmt.Errorf("write report: %w", err)
 	}
 	return s, out, buildErr
+}
+
+// keepOutlet keeps the descriptor of the way out from whatever would be given
+// that number meanwhile, the poller of this program for one.
+func keepOutlet() error {
+	fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, plan.OutletFD)
+	if err == nil && fd != plan.OutletFD {
+		unix.Close(fd)
+		err = errors.New("it is taken")
+	}
+	if err != nil {
+		return fmt.Errorf("keep descriptor %d: %w", plan.OutletFD, err)
+	}
+	return nil
 }
 
 // takeStdio moves standard input and output out of the way of commands.

@@ -8,8 +8,10 @@ import (
 // Bounds that both sides keep. A guest that does not is cut off.
 const (
 	// MaxConns is how many connections the host carries at once for a sandbox;
-	// further ones wait in the listeners' queues.
-	MaxConns = 1024
+	// further ones wait in the listeners' queues. Each may take 64 KiB of the
+	// host's memory, and two of its descriptors, while it is found out what is
+	// said on it.
+	MaxConns = 512
 	// MaxLookups is how many look-ups may be under way.
 	MaxLookups = 256
 	// MaxName is the length of a name (RFC 1035, 2.3.4, without the last dot).

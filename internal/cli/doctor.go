@@ -133,6 +133,9 @@ func (a *app) engineReport(w io.Writer, e host.EngineReport) {
 		a.row(w, "  ", false, "", e.Why, e.Fix)
 		return
 	}
+	if e.Pending != "" {
+		a.row(w, "  ", false, "image", e.Pending, "")
+	}
 	for _, c := range e.Controls {
 		text := c.By
 		switch {

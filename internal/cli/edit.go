@@ -19,7 +19,7 @@ func (a *app) edit(ctx context.Context, input json.RawMessage) (json.RawMessage,
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make a file to edit: %w", err)
 	}
-	defer dir.Close()
+	defer dir.Close() //nolint:errcheck // what cannot be removed now, the next command removes
 	path := filepath.Join(dir.Path(), "input.json")
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, input, "", "  "); err != nil {

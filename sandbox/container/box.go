@@ -25,11 +25,13 @@ type box struct {
 	id       caisson.SandboxID
 	instance string // of the engine
 	info     system.Info
+	commands bool // are to run in it
 
 	staging   *staging
 	user      user
 	plans     *plans
 	container string
+	door      *door   // where the guest comes for the way out; nil where there is none
 	stream    *stream // the guest client's once that is connected
 	guest     *guest.Client
 
@@ -120,7 +122,7 @@ func (b *box) abandon() error {
 	if b.stream != nil {
 		_ = b.stream.Close() // it may be closed already
 	}
-	return b.remove(ctx)
+	return errors.Join(b.door.close(), b.remove(ctx))
 }
 
 // remove ends the container, sees that it is gone, and then removes what it had

@@ -85,7 +85,10 @@ func hostConfig(l *plans, u user, limits caisson.Limits, cpus int, engine string
 		LogConfig: container.LogConfig{Type: "none"},
 		Init:      &no, RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		// lo of the box's own has both families, whatever the engine thinks of IPv6.
-		Sysctls: map[string]string{"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.lo.disable_ipv6": "0"},
+		// Its low ports are for anybody: names are answered on one.
+		Sysctls: map[string]string{
+			"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.lo.disable_ipv6": "0", "net.ipv4.ip_unprivileged_port_start": "0",
+		},
 		Resources: container.Resources{
 			Memory: memory, MemorySwap: memory, PidsLimit: &pids, NanoCPUs: min(limits.CPUs, int64(cpus)) * 1e9,
 			Ulimits: ulimits(limits, engine),

@@ -4,14 +4,14 @@
 //
 // What it promises: what runs inside sees the image, read-only, and the files
 // that it was given at the paths it was given; no process of the host; no
-// network. It has no capabilities and can gain none. Our guest is the first
+// network but the way out that it is given. It has no capabilities and can gain none. Our guest is the first
 // process and is spoken to over the container's own standard streams: when this
 // process ends, however it ends, the engine closes them, the guest ends, and
 // with it everything inside. The environment of commands is in no argument list
 // and in nothing that the engine keeps or shows.
 //
-// A way out, files that are hidden and private layers it refuses: a container
-// that runs can be given no mount.
+// Files that are hidden and private layers it refuses: a container that runs can
+// be given no mount. A way out it refuses where the engine is on another kernel.
 //
 // What it does not promise: anything about the engine itself, which is root on
 // its machine, nor about the content of an image of the user's. Whether the

@@ -260,7 +260,7 @@ func TestFaults(t *testing.T) {
 	d := startDaemon(t, "")
 	d.load(t, "caisson-test:arm", "arm64", "linux", rootfs(t, "sh"))
 	d.load(t, "caisson-test:bare", "amd64", "linux", rootfs(t))
-	openCode := func(t *testing.T, opts container.Options) (caisson.Code, error, time.Duration) {
+	openCode := func(t *testing.T, opts container.Options) (caisson.Code, time.Duration, error) {
 		t.Helper()
 		begun := time.Now()
 		e := open(t, opts)
@@ -272,29 +272,29 @@ func TestFaults(t *testing.T) {
 		if err != nil && (!errors.As(err, &coded) || coded.HintText() == "") {
 			t.Errorf("no hint: %v", err)
 		}
-		return caisson.CodeOf(err), err, time.Since(begun)
+		return caisson.CodeOf(err), time.Since(begun), err
 	}
 	for image, says := range map[string]string{"caisson-test:arm": "arm64", "caisson-test:bare": "/bin/sh", "caisson-test:none": "pulled"} {
-		if code, err, _ := openCode(t, d.options(t, image)); code != caisson.CodeImageUnusable || !strings.Contains(err.Error(), says) {
+		if code, _, err := openCode(t, d.options(t, image)); code != caisson.CodeImageUnusable || !strings.Contains(err.Error(), says) {
 			t.Errorf("image %s: %v, want image-unusable with %q", image, err, says)
 		}
 	}
 	down := d.options(t, smallImage)
 	down.Endpoint = "unix://" + d.dir + "/nothing.sock"
-	if code, err, took := openCode(t, down); code != caisson.CodeEngineUnavailable || took > time.Second {
+	if code, took, err := openCode(t, down); code != caisson.CodeEngineUnavailable || took > time.Second {
 		t.Errorf("engine down: %v after %v", err, took)
 	}
 	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	code, err, took := openCode(t, d.options(t, smallImage))
+	code, took, err := openCode(t, d.options(t, smallImage))
 	if code != caisson.CodeEngineUnavailable || took > 15*time.Second {
 		t.Errorf("engine slow: %v after %v", err, took)
 	}
 	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if code, err, _ := openCode(t, d.options(t, smallImage)); code != "" {
+	if code, _, err := openCode(t, d.options(t, smallImage)); code != "" {
 		t.Errorf("after it went on: %v", err)
 	}
 }

@@ -46,18 +46,13 @@ type Engine struct {
 	mu     sync.Mutex
 	client *client.Client
 	at     string // where client leads
-	probed *probe
+	probed *caisson.Isolation
 
 	background sync.WaitGroup // refreshes of images
 	closing    chan struct{}
 	closed     bool
 	refreshing bool
 	platform   platform
-}
-
-type probe struct {
-	isolation caisson.Isolation
-	err       error
 }
 
 // New returns an engine; it touches nothing.
@@ -70,30 +65,6 @@ func New(opts Options) *Engine {
 
 // Name implements caisson.Engine.
 func (e *Engine) Name() string { return e.opts.Name }
-
-// Probe implements caisson.Engine: it opens a box without a workspace and
-// closes it. What works holds for the life of the process; what does not is
-// tried again, as engines are started and stopped.
-func (e *Engine) Probe(ctx context.Context) (caisson.Isolation, error) {
-	e.mu.Lock()
-	known := e.probed
-	e.mu.Unlock()
-	if known != nil {
-		return known.isolation, known.err
-	}
-	box, err := e.Open(ctx, caisson.SandboxSpec{ID: caisson.NewSandboxID(), Require: []caisson.Control{}})
-	if err != nil {
-		return caisson.Isolation{}, err
-	}
-	found := &probe{isolation: box.Isolation()}
-	if err := box.Close(); err != nil {
-		return caisson.Isolation{}, err
-	}
-	e.mu.Lock()
-	e.probed = found
-	e.mu.Unlock()
-	return found.isolation, nil
-}
 
 // Close ends what goes on in the background and releases the connection.
 func (e *Engine) Close() error {
@@ -126,6 +97,16 @@ func (e *Engine) endpoint() string {
 		return "no place: " + err.Error()
 	}
 	return at
+}
+
+// meet returns the client of the engine, which has said who it is.
+func (e *Engine) meet(ctx context.Context) (*client.Client, system.Info, error) {
+	cli, err := e.dial()
+	if err != nil {
+		return nil, system.Info{}, err
+	}
+	info, err := e.info(ctx, cli)
+	return cli, info, err
 }
 
 // dial returns the client of the engine's endpoint. It speaks to nobody yet.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/image"
+	"github.com/moby/moby/api/types/system"
 	"github.com/moby/moby/client"
 
 	"github.com/caisson-run/caisson"
@@ -43,11 +44,7 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err := e.cannot(spec); err != nil {
 		return nil, err
 	}
-	cli, err := e.dial()
-	if err != nil {
-		return nil, err
-	}
-	info, err := e.info(ctx, cli)
+	cli, info, err := e.meet(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -55,12 +52,18 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if err != nil {
 		return nil, err
 	}
+	return e.raise(ctx, cli, info, spec, img, true)
+}
+
+// raise opens a box of a checked spec in an image, in which commands are to run
+// or nothing but the guest.
+func (e *Engine) raise(ctx context.Context, cli *client.Client, info system.Info, spec caisson.SandboxSpec, img image.InspectResponse, commands bool) (*box, error) {
 	b := &box{
-		engine: e, client: cli, id: spec.ID, instance: e.instance(info), info: info,
+		engine: e, client: cli, id: spec.ID, instance: e.instance(info), info: info, commands: commands,
 		done: make(chan struct{}), closed: make(chan struct{}),
 	}
 	u := userFor(os.Getuid(), os.Getgid(), e.opts.Name, info)
-	err = b.begin(ctx, spec, img, u)
+	err := b.begin(ctx, spec, img, u)
 	if err == nil {
 		err = b.prove(ctx, spec, img)
 	}
@@ -86,8 +89,8 @@ func (e *Engine) cannot(spec caisson.SandboxSpec) error {
 		}
 	}
 	switch {
-	case spec.Egress != nil:
-		what = "enforce what `network:` allows: its sandboxes have no network"
+	case spec.Egress != nil && !carries:
+		return e.farKernel()
 	case len(spec.Hide) > 0:
 		what = "hide files that may be added while it runs (`hide:`)"
 	case slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }):
@@ -98,11 +101,18 @@ func (e *Engine) cannot(spec caisson.SandboxSpec) error {
 	return caisson.Errorf(caisson.CodeUnsupported, "engine %s cannot %s", e.opts.Name, what).WithHint("Use the engine namespace or bubblewrap, or do without.")
 }
 
+// farKernel is the refusal of a way out where the engine is on another kernel:
+// connections cannot be handed over to this one.
+func (e *Engine) farKernel() error {
+	return caisson.Errorf(caisson.CodeUnsupported, "engine %s cannot enforce what `network:` allows: its containers are on another kernel", e.opts.Name).
+		WithHint("Use an engine on this kernel, or do without `network:`.")
+}
+
 // begin makes the container and starts it, with its stream in our hands.
 func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.InspectResponse, u user) error {
 	e := b.engine
 	mounts := sandbox.Mounts(spec)
-	s, err := e.stage(spec.ID, note{Endpoint: e.at, Instance: b.instance, Holder: e.opts.Instance}, u, homeFor(mounts))
+	s, err := e.stage(spec, note{Endpoint: e.at, Instance: b.instance, Holder: e.opts.Instance}, u, sandbox.Home(mounts))
 	if err != nil {
 		return err
 	}
@@ -110,12 +120,20 @@ func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 	if u.mapped {
 		if err := e.lend(s, lentPaths(spec), u); err != nil {
 			u = u.asRoot(err)
-			if err := errors.Join(s.unmount(), s.fill(spec.ID, note{e.at, b.instance, e.opts.Instance}, u, homeFor(mounts))); err != nil {
+			if err := errors.Join(s.unmount(), s.fill(spec, note{e.at, b.instance, e.opts.Instance}, u, sandbox.Home(mounts))); err != nil {
 				return caisson.Errorf(caisson.CodeWriteFailed, "make a directory for the box: %w", err)
 			}
 		}
 	}
+	if spec.Egress != nil {
+		if b.door, err = s.openDoor(); err != nil {
+			return caisson.Errorf(caisson.CodeWriteFailed, "make the socket of the way out: %w", err)
+		}
+	}
 	b.user, b.plans = u, lay(spec, u, s, e.opts.Name)
+	if !b.commands {
+		b.plans.plan.Needs = nil
+	}
 	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec, max(1, b.info.NCPU)); err != nil {
 		return err
 	}
@@ -162,15 +180,27 @@ func (b *box) prove(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 	if img.Config != nil {
 		env = img.Config.Env
 	}
+	var way *os.File
+	if b.door != nil {
+		if way, err = b.door.take(b.root); err != nil {
+			return caisson.Errorf(caisson.CodeIsolationUnavailable, "the way out of the sandbox could not be made: %w", err).
+				WithHint("Use another engine on this host, or do without `network:`.")
+		}
+	}
 	opts := guest.Options{
 		Workspace: b.plans.plan.Workspace, Env: environment(b.plans.plan, env, spec), Limits: spec.Limits, Root: b.root,
-		OOM: b.oom,
+		OOM: b.oom, Egress: spec.Egress, Outlet: way,
 	}
 	if b.shared {
 		opts.Identify = within(b.root)
 	}
-	b.guest, err = guest.Connect(ctx, b.stream, opts)
-	return err
+	if b.guest, err = guest.Connect(ctx, b.stream, opts); err != nil {
+		return err
+	}
+	if spec.Egress != nil {
+		b.isolation = sandbox.WithEgress(b.isolation, b.guest.Mode())
+	}
+	return nil
 }
 
 // setUp sends the plan and reads the report.
@@ -201,6 +231,8 @@ func (b *box) setUp(ctx context.Context) (report plan.Report, err error) {
 	case len(report.Seen.Missing) > 0:
 		return report, unusable("image %s has no %s", b.engine.imageName(), report.Seen.Missing[0]).
 			WithHint("Name an image with a shell with `containers.image`.")
+	case report.Failed != "" && b.door != nil && !sharesKernel(report.Seen.Boot):
+		return report, b.engine.farKernel()
 	case report.Failed != "":
 		return report, caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox could not be set up (%s): %s", report.Failed, report.Error).
 			WithHint("It was ended before anything ran in it. Use another engine on this host, and report it.")

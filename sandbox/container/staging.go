@@ -49,9 +49,9 @@ func (e *Engine) boxDir(id caisson.SandboxID) string {
 
 // stage makes the directory of a box. It appears under its name when it is
 // whole and locked.
-func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *staging, err error) {
-	final := e.boxDir(id)
-	dir := filepath.Join(filepath.Dir(final), newPrefix+string(id))
+func (e *Engine) stage(spec caisson.SandboxSpec, n note, u user, home string) (_ *staging, err error) {
+	final := e.boxDir(spec.ID)
+	dir := filepath.Join(filepath.Dir(final), newPrefix+string(spec.ID))
 	defer func() {
 		if err != nil {
 			err = caisson.Errorf(caisson.CodeWriteFailed, "make a directory for the box: %w", err)
@@ -70,7 +70,7 @@ func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *st
 		err = errors.New("another process holds it")
 	}
 	if err == nil {
-		err = s.fill(id, n, u, home)
+		err = s.fill(spec, n, u, home)
 	}
 	if err == nil {
 		err = os.Rename(dir, final)
@@ -82,12 +82,12 @@ func (e *Engine) stage(id caisson.SandboxID, n note, u user, home string) (_ *st
 	return s, nil
 }
 
-func (s *staging) fill(id caisson.SandboxID, n note, u user, home string) error {
+func (s *staging) fill(spec caisson.SandboxSpec, n note, u user, home string) error {
 	raw, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	files := etcFiles(u, home, id)
+	files := etcFiles(u, home, spec)
 	files["note"], files["proof"] = string(raw), s.proof+"\n"
 	for name, text := range files {
 		if err := atomicfile.Write(filepath.Join(s.dir, name), []byte(text), 0o444); err != nil {
@@ -98,8 +98,11 @@ func (s *staging) fill(id caisson.SandboxID, n note, u user, home string) error 
 }
 
 // etcFiles are the files of /etc that are about the box and not about an image.
-func etcFiles(u user, home string, id caisson.SandboxID) map[string]string {
-	host := hostName(id)
+func etcFiles(u user, home string, spec caisson.SandboxSpec) map[string]string {
+	host, resolvers := hostName(spec.ID), ""
+	if spec.Egress != nil {
+		resolvers = "nameserver 127.0.0.1\n"
+	}
 	return map[string]string{
 		"passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" +
 			fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", userName, u.uid, u.gid, userName, home) +
@@ -108,7 +111,7 @@ func etcFiles(u user, home string, id caisson.SandboxID) map[string]string {
 		"hosts":         "127.0.0.1 localhost " + host + "\n::1 localhost " + host + "\n",
 		"hostname":      host + "\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-		"resolv.conf":   "",
+		"resolv.conf":   resolvers,
 	}
 }
 
@@ -164,8 +167,9 @@ type left struct {
 }
 
 // boxDirs returns the directories of boxes, and takes the lock of those that
-// nobody holds; live are those that somebody does.
-func (e *Engine) boxDirs(ctx context.Context) (gone []*left, live []string, err error) {
+// nobody holds; live are those that somebody does. Who only looks takes it
+// shared: two that look are no holder to each other.
+func (e *Engine) boxDirs(ctx context.Context, shared bool) (gone []*left, live []string, err error) {
 	dir := filepath.Join(e.dir(), e.opts.Name)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,7 +183,7 @@ func (e *Engine) boxDirs(ctx context.Context) (gone []*left, live []string, err 
 		if info, err := entry.Info(); err != nil || strings.HasPrefix(entry.Name(), newPrefix) && time.Since(info.ModTime()) < youth {
 			continue // gone meanwhile, or being made: its lock may not be taken yet
 		}
-		l, held := take(path)
+		l, held := take(path, shared)
 		if held {
 			live = append(live, path)
 			continue
@@ -189,10 +193,15 @@ func (e *Engine) boxDirs(ctx context.Context) (gone []*left, live []string, err 
 	return gone, live, err
 }
 
-// take takes the directory of a box, unless it is held.
-func take(path string) (l *left, held bool) {
-	lock := flock.New(filepath.Join(path, "lock"))
-	if locked, err := lock.TryLock(); err == nil && !locked {
+// take takes the directory of a box, unless it is held. One whose lock cannot
+// be tried is held; one that has none is not.
+func take(path string, shared bool) (l *left, held bool) {
+	lock := flock.New(filepath.Join(path, "lock"), flock.SetFlag(os.O_RDONLY))
+	try := lock.TryLock
+	if shared {
+		try = lock.TryRLock
+	}
+	if locked, err := try(); !locked && !errors.Is(err, fs.ErrNotExist) {
 		return nil, true
 	}
 	name := strings.TrimPrefix(filepath.Base(path), newPrefix)

@@ -50,11 +50,18 @@ func open(t testing.TB, opts container.Options) *container.Engine {
 	return e
 }
 
+// testedEngine is one that scripts/engines starts.
+type testedEngine struct{ name, env string }
+
+func tested() []testedEngine {
+	return []testedEngine{{container.Docker, dockerEnv}, {container.Podman, podmanEnv}}
+}
+
 func TestSuite(t *testing.T) {
-	for name, env := range map[string]string{container.Docker: dockerEnv, container.Podman: podmanEnv} {
-		t.Run(name, func(t *testing.T) {
-			options(t, name, env) // skips as a whole
-			sandboxtest.Run(t, sandboxtest.Harness{OtherRoot: true, Engine: func(t testing.TB) caisson.Engine { return open(t, options(t, name, env)) }})
+	for _, engine := range tested() {
+		t.Run(engine.name, func(t *testing.T) {
+			options(t, engine.name, engine.env) // skips as a whole
+			sandboxtest.Run(t, sandboxtest.Harness{OtherRoot: true, Engine: func(t testing.TB) caisson.Engine { return open(t, options(t, engine.name, engine.env)) }})
 		})
 	}
 }

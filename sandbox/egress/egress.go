@@ -20,9 +20,11 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
@@ -48,7 +50,7 @@ type Options struct {
 	// Dial connects to a screened address; nil connects with TCP.
 	Dial func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 
-	MaxConns int           // connections from inside at a time; 256
+	MaxConns int           // connections from inside at a time; as many as a guest hands over ([outlet.MaxConns])
 	Head     time.Duration // for what says where a connection goes: request heads, TLS and SOCKS greetings; 20 s
 	Idle     time.Duration // without a byte either way; 15 min
 	Connect  time.Duration // to look a host up and connect to it; 30 s
@@ -66,6 +68,7 @@ const (
 type Proxy struct {
 	o       Options
 	secrets []secret
+	lent    atomic.Int64 // bytes of buffers that tunnels hold beyond the least
 
 	mu       sync.Mutex
 	rules    []rule.Rule
@@ -90,7 +93,7 @@ func New(o Options) *Proxy {
 	orElse(&o.Connect, 30*time.Second)
 	orElse(&o.Wait, 5*time.Minute)
 	if o.MaxConns <= 0 {
-		o.MaxConns = 256
+		o.MaxConns = outlet.MaxConns
 	}
 	if o.Resolve == nil {
 		o.Resolve = resolve

@@ -19,7 +19,7 @@ import (
 // recordedHello returns the greeting of a TLS client.
 func recordedHello(tb testing.TB, c *tls.Config) []byte {
 	inside, outside := net.Pipe()
-	defer outside.Close() //nolint:errcheck // a pipe
+	defer outside.Close()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

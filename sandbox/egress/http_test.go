@@ -129,7 +129,7 @@ func TestWebSocket(t *testing.T) {
 		if err != nil {
 			return
 		}
-		defer c.Close() //nolint:errcheck // a test's server
+		defer c.Close()
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-Websocket-Accept: "+r.Header.Get("Sec-Websocket-Key")+"\r\n\r\n")
 		_, _ = io.Copy(c, buffered)
 	})

@@ -86,11 +86,13 @@ const (
 	lingerBytes = 256 << 10
 )
 
-// taken returns the connection with what was read of it and not used.
+// taken returns the connection with what was read of it and not used. Nothing
+// is read from s.in after it, and its buffer is let go of: what follows may take
+// hours.
 func (s *stream) taken() end {
 	lead, _ := s.in.Peek(s.in.Buffered())
 	out := end{conn: s.conn.Conn, lead: append([]byte(nil), lead...)}
-	_, _ = s.in.Discard(len(lead))
+	s.in = nil
 	return out
 }
 

@@ -13,23 +13,12 @@ import (
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
-// Pieces that the kernel moves at a time. A piece is as large as what goes
-// through in about a second, so that the deadlines set between pieces hold.
-const (
-	leastPiece = 64 << 10
-	mostPiece  = 4 << 20
-)
-
-// Buffers where the kernel cannot move the bytes: one grows while it is filled,
-// so that a connection that is quiet holds little.
-const (
-	leastBuffer = 4 << 10
-	mostBuffer  = 256 << 10
-)
-
 // tunnel carries bytes both ways between two connections until both directions
 // have ended, one failed, nothing moved for Idle, or ctx ends. It closes both.
-// Between two TCP connections the kernel moves the bytes.
+//
+// The bytes go through our own buffers, not from socket to socket in the kernel:
+// that waits as the flags of the inside socket say, which the sandbox can have
+// a hand in, and with large buffers it is no quicker (see BenchmarkDownload).
 type tunnel struct {
 	p      *Proxy
 	target string
@@ -76,90 +65,54 @@ func (tn *tunnel) idle() bool { return time.Since(time.Unix(0, tn.last.Load())) 
 
 // oneWay carries one direction to its end and passes the end on.
 func (tn *tunnel) oneWay(from, to end, count func(int64)) error {
-	if len(from.lead) > 0 {
-		if err := to.conn.SetWriteDeadline(time.Now().Add(tn.p.o.Idle)); err != nil {
-			return err
-		}
-		n, err := to.conn.Write(from.lead)
-		count(int64(n))
-		if err != nil {
-			return err
-		}
-		tn.moved()
+	if err := tn.put(to.conn, from.lead, count); err != nil {
+		return err
 	}
-	piece := int64(leastPiece)
-	var buffer []byte
-	if !spliced(from.conn, to.conn) {
-		buffer = make([]byte, leastBuffer)
-	}
+	b := buffer{p: tn.p, bytes: make([]byte, leastBuffer)}
+	defer b.fit(0)
 	for {
-		begun := time.Now()
-		n, err := tn.piece(from.conn, to.conn, piece, buffer)
-		if n == int64(len(buffer)) && n > 0 && n < mostBuffer {
-			buffer = make([]byte, 2*n)
+		if err := from.conn.SetReadDeadline(time.Now().Add(tn.step())); err != nil {
+			return err
 		}
-		count(n)
+		n, err := from.conn.Read(b.bytes)
 		if n > 0 {
 			tn.moved()
+		}
+		if failed := tn.put(to.conn, b.bytes[:n], count); failed != nil {
+			return failed
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return closeWrite(to.conn)
-		case errors.Is(err, errStalled):
-			return err
 		case errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || !tn.idle()):
 		case err != nil:
 			return err
-		case time.Since(begun) < 100*time.Millisecond:
-			piece = min(2*piece, mostPiece)
-		case time.Since(begun) > time.Second:
-			piece = max(piece/2, leastPiece)
+		}
+		b.fit(n)
+	}
+}
+
+// step is how long one direction waits before it looks whether the other is
+// the one that moves.
+func (tn *tunnel) step() time.Duration { return tn.p.o.Idle / 4 }
+
+// put writes all of b, however slowly it is taken.
+func (tn *tunnel) put(to net.Conn, b []byte, count func(int64)) error {
+	for len(b) > 0 {
+		if err := to.SetWriteDeadline(time.Now().Add(tn.step())); err != nil {
+			return err
+		}
+		n, err := to.Write(b)
+		if b = b[n:]; n > 0 {
+			tn.moved()
+			count(int64(n))
+		}
+		if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || tn.idle()) {
+			return err
 		}
 	}
+	return nil
 }
-
-// spliced tells whether the kernel can move the bytes by itself.
-func spliced(from, to net.Conn) bool {
-	_, is := from.(*net.TCPConn)
-	_, too := to.(*net.TCPConn)
-	return is && too
-}
-
-// piece moves up to so many bytes, through the buffer if there is one. The deadline of reading is shorter than the
-// idle time, as the other direction may be the one that moves.
-func (tn *tunnel) piece(from, to net.Conn, most int64, buffer []byte) (n int64, err error) {
-	now := time.Now()
-	if err := from.SetReadDeadline(now.Add(tn.p.o.Idle / 4)); err != nil {
-		return 0, err
-	}
-	if err := to.SetWriteDeadline(now.Add(2 * tn.p.o.Idle)); err != nil {
-		return 0, err
-	}
-	if buffer == nil {
-		n, err = io.CopyN(to, from, most)
-	} else {
-		n, err = once(to, from, buffer)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) && time.Since(now) >= 2*tn.p.o.Idle {
-		err = errStalled // what was read and not written is lost
-	}
-	return n, err
-}
-
-// once moves what comes at once.
-func once(to io.Writer, from io.Reader, buffer []byte) (int64, error) {
-	n, err := from.Read(buffer)
-	if n == 0 {
-		return 0, err
-	}
-	written, failed := to.Write(buffer[:n])
-	if failed != nil {
-		return int64(written), errors.Join(failed, errStalled)
-	}
-	return int64(written), err
-}
-
-var errStalled = errors.New("the other side takes nothing")
 
 // closeWrite passes on the end of one direction. A connection that cannot be
 // half closed ends.

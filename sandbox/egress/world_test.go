@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // world is a proxy in an internet of its own: names have the addresses that a
 // test gives them, and each address is a server on this machine.
 type world struct {
-	*testing.T
+	testing.TB
 	proxy *Proxy
 	ctx   context.Context //nolint:containedctx // one world is one test
 
@@ -40,8 +40,8 @@ type world struct {
 // publicAddr is an address of the internet that nothing of the tests leaves for.
 const publicAddr = "93.184.216.34"
 
-func newWorld(t *testing.T, o Options, rules ...string) *world {
-	w := &world{T: t, names: map[string][]string{}, servers: map[string]string{}}
+func newWorld(t testing.TB, o Options, rules ...string) *world {
+	w := &world{TB: t, names: map[string][]string{}, servers: map[string]string{}}
 	for _, text := range rules {
 		o.Rules = append(o.Rules, must(rule.Parse(text)))
 	}
@@ -127,7 +127,7 @@ func (w *world) tcp(name, port string, serve func(net.Conn)) {
 				return
 			}
 			serving.Go(func() {
-				defer c.Close() //nolint:errcheck // a test's server
+				defer c.Close()
 				defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 				serve(c)
 			})
@@ -144,7 +144,7 @@ func (w *world) tcp(name, port string, serve func(net.Conn)) {
 // client is a program inside with one connection.
 type client struct {
 	*net.TCPConn
-	t    *testing.T
+	t    testing.TB
 	in   *bufio.Reader
 	done chan struct{} // closed when the proxy has ended with the connection
 }
@@ -153,14 +153,14 @@ type client struct {
 func (w *world) open(target string) *client {
 	w.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	defer l.Close() //nolint:errcheck // a test's listener
+	defer l.Close()
 	dialled := make(chan net.Conn, 1)
 	go func() { dialled <- must(net.Dial("tcp", l.Addr().String())) }()
 	theirs := must(l.Accept())
 	if w.inside != nil {
 		theirs = w.inside(theirs)
 	}
-	c := &client{TCPConn: (<-dialled).(*net.TCPConn), t: w.T, done: make(chan struct{})}
+	c := &client{TCPConn: (<-dialled).(*net.TCPConn), t: w.TB, done: make(chan struct{})}
 	c.in = bufio.NewReader(c)
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	go func() {

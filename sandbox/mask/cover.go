@@ -48,7 +48,7 @@ func (m *Mask) cover(paths []string) []unix.Errno {
 	errnos := make([]unix.Errno, len(paths))
 	fail := func(err error) []unix.Errno {
 		errno := unix.EIO
-		if e, is := err.(unix.Errno); is { //nolint:errorlint // straight from the kernel
+		if e, is := err.(unix.Errno); is {
 			errno = e
 		}
 		for i := range errnos {
@@ -73,7 +73,7 @@ func (m *Mask) cover(paths []string) []unix.Errno {
 		return fail(errno)
 	}
 	for {
-		if _, err := unix.Wait4(int(pid), nil, unix.WALL, nil); err != unix.EINTR { //nolint:errorlint // straight from the kernel
+		if _, err := unix.Wait4(int(pid), nil, unix.WALL, nil); err != unix.EINTR {
 			break
 		}
 	}
@@ -152,7 +152,7 @@ func fork(s *script) (uintptr, syscall.Errno) {
 	if errno == 0 && pid == 0 {
 		s.start()
 		for {
-			syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
+			_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 	}
 	afterFork()
@@ -195,7 +195,7 @@ func (s *script) coverOne(at, path uintptr) syscall.Errno {
 		return e
 	}
 	e = s.mount(fd)
-	syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
 	return e
 }
 
@@ -221,6 +221,6 @@ func (s *script) mount(fd uintptr) syscall.Errno {
 		return e
 	}
 	_, _, e = syscall.RawSyscall6(unix.SYS_MOVE_MOUNT, tree, empty, fd, empty, unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH, 0)
-	syscall.RawSyscall(syscall.SYS_CLOSE, tree, 0, 0)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOSE, tree, 0, 0)
 	return e
 }

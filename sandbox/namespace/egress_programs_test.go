@@ -56,7 +56,7 @@ func site(t testing.TB, h http.Handler) (plain, secure string, authority []byte)
 const getEnv = "CAISSON_TEST_GET"
 
 func getPage() int {
-	r, err := http.Get(os.Getenv(getEnv)) //nolint:noctx,gosec // what the test wants
+	r, err := http.Get(os.Getenv(getEnv))
 	if err == nil {
 		defer r.Body.Close()
 		_, err = io.Copy(os.Stdout, r.Body)

@@ -153,7 +153,7 @@ func TestCase_S12_Inside(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.String()), &f); err != nil {
 		t.Fatal(err)
 	}
-	if f.Code != caisson.CodeIsolationUnavailable || !strings.Contains(f.Hint, "in a sandbox already") {
+	if f.Code != caisson.CodeIsolationUnavailable || !strings.Contains(f.Hint, "the inside of a caisson sandbox") {
 		t.Errorf("%+v", f)
 	}
 }

@@ -24,6 +24,12 @@ func TestCase_S21(t *testing.T) {
 			t.Errorf("%q: taken for allowed.com: %v, want %v (%v, %v)", text, got, same, host, err)
 		}
 	}
+	below := must(Parse("*.allowed.com"))
+	for text, same := range map[string]bool{"a.allowed.com": true, "A.B.Allowed.Com.": true, "evil-allowed.com": false, "allowed.com": false, "allowed.com.evil.com": false} {
+		if host, err := ParseHost(text); err != nil || below.Names(host) != same {
+			t.Errorf("%q: taken for a name below allowed.com: %v, want %v (%v)", text, !same, same, err)
+		}
+	}
 }
 
 func TestAddressesInUnusualForms(t *testing.T) {
@@ -134,10 +140,24 @@ func TestCase_S22(t *testing.T) {
 		addr string
 		ok   bool
 	}{
-		{private, "10.0.0.5", true}, {private, "192.168.1.1", true}, {private, "fd12::1", true}, {private, "100.64.0.1", true}, {private, "8.8.8.8", true},
-		{private, "127.0.0.1", false}, {private, "169.254.169.254", false}, {private, "fd00:ec2::254", false}, {private, "100.100.100.200", false}, {private, "::ffff:10.0.0.1", false},
-		{local, "127.0.0.1", true}, {local, "::1", true}, {local, "10.0.0.1", false}, {local, "8.8.8.8", false}, {local, "::ffff:127.0.0.1", false},
-		{exact, "10.0.0.5", true}, {exact, "10.0.0.6", false}, {exact, "127.0.0.1", false},
+		{private, "10.0.0.5", true},
+		{private, "192.168.1.1", true},
+		{private, "fd12::1", true},
+		{private, "100.64.0.1", true},
+		{private, "8.8.8.8", true},
+		{private, "127.0.0.1", false},
+		{private, "169.254.169.254", false},
+		{private, "fd00:ec2::254", false},
+		{private, "100.100.100.200", false},
+		{private, "::ffff:10.0.0.1", false},
+		{local, "127.0.0.1", true},
+		{local, "::1", true},
+		{local, "10.0.0.1", false},
+		{local, "8.8.8.8", false},
+		{local, "::ffff:127.0.0.1", false},
+		{exact, "10.0.0.5", true},
+		{exact, "10.0.0.6", false},
+		{exact, "127.0.0.1", false},
 	} {
 		if ok, _ := c.r.Permits(netip.MustParseAddr(c.addr)); ok != c.ok {
 			t.Errorf("%v permits %s: %v", c.r, c.addr, ok)

@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/capture"
@@ -180,6 +184,35 @@ func TestTerminal(t *testing.T) {
 	}
 	_, _ = feed.Write([]byte{3})
 	if exit, err := p.Wait(context.Background()); err != nil || exit.Code != 130 {
+		t.Errorf("%+v, %v", exit, err)
+	}
+}
+
+// A shell that a person types at ignores SIGTERM, and yet need not be killed:
+// its terminal goes, which it and its jobs understand.
+func TestTerminalHangsUp(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("this machine has no bash")
+	}
+	b := open(t)
+	out := &output{}
+	in, feed := io.Pipe()
+	defer feed.Close()
+	p := b.start(t, caisson.Command{
+		Argv: []string{bash, "--norc", "--noprofile", "-i"}, PTY: &caisson.Winsize{Rows: 12, Cols: 34}, Stdin: in, Stdout: out, Grace: time.Minute,
+	})
+	_, _ = feed.Write([]byte("sleep 1000 & echo up-$((1+1))\r"))
+	for !strings.Contains(out.String(), "up-2") {
+		select {
+		case <-b.Done():
+			t.Fatal("the guest is gone")
+		default:
+		}
+	}
+	p.Stop(caisson.CauseUser)
+	exit, err := p.Wait(context.Background())
+	if err != nil || exit.Signal != int(unix.SIGHUP) {
 		t.Errorf("%+v, %v", exit, err)
 	}
 }

@@ -102,6 +102,12 @@ func (h *Host) FindBox(ctx context.Context, ref string) (BoxView, error) {
 			return BoxView{}, err
 		}
 		v, err := chooseBox(list, ref, all)
+		if caisson.CodeOf(err) == caisson.CodeNotFound && ref != "" {
+			// A run names the workspace that it made, too, and in that another may work now.
+			if ws, none := h.workspaceOf(ctx, ref); none == nil {
+				v, err = chooseBox(list, ws.Branch, all)
+			}
+		}
 		if caisson.CodeOf(err) == caisson.CodeNotFound {
 			continue
 		}

@@ -34,7 +34,7 @@ func Choose(ctx context.Context, engines []caisson.Engine, setting string, requi
 		}
 		engines = engines[i : i+1]
 	}
-	var reasons, fixes []string
+	var reasons, fixes, absent []string
 	var later caisson.Engine // the first that must be waited for
 	var laterIsolation caisson.Isolation
 	for _, engine := range engines {
@@ -54,8 +54,13 @@ func Choose(ctx context.Context, engines []caisson.Engine, setting string, requi
 		if ctx.Err() != nil {
 			return nil, caisson.Isolation{}, caisson.Errorf(caisson.CodeCancelled, "cancelled while looking for an engine: %w", context.Cause(ctx))
 		}
-		if code := caisson.CodeOf(err); setting != "" && (code == caisson.CodeEngineUnavailable || code == caisson.CodeImageUnusable) {
+		code := caisson.CodeOf(err)
+		if setting != "" && (code == caisson.CodeEngineUnavailable || code == caisson.CodeImageUnusable) {
 			return nil, caisson.Isolation{}, err // nothing of isolation: it may be retried, or another image named
+		}
+		if code == caisson.CodeEngineUnavailable {
+			absent = append(absent, engine.Name()) // most people have none of them
+			continue
 		}
 		reasons = append(reasons, engine.Name()+": "+err.Error())
 		var e *caisson.Error
@@ -66,12 +71,38 @@ func Choose(ctx context.Context, engines []caisson.Engine, setting string, requi
 	if later != nil {
 		return later, laterIsolation, nil
 	}
+	if len(absent) > 0 {
+		reasons = append(reasons, "not running: "+strings.Join(absent, ", "))
+		fixes = append(fixes, "Or start one that is not running.")
+	}
+	if left := less(ctx, engines, setting, require); left != "" {
+		fixes = append(fixes, "To go without, name what you do require: `--require "+left+"`.")
+	}
 	if len(engines) == 0 {
 		reasons = []string{"no engine is supported on this system"}
 	}
 	err := caisson.Errorf(caisson.CodeIsolationUnavailable, "no engine enforces what is required: %s", strings.Join(reasons, "; "))
 	err.Hint = strings.Join(fixes, " ")
 	return nil, caisson.Isolation{}, err
+}
+
+// less returns those of the required controls that the one engine which was set
+// enforces, or "" if there are none.
+func less(ctx context.Context, engines []caisson.Engine, setting string, require []caisson.Control) string {
+	if setting == "" {
+		return ""
+	}
+	isolation, err := engines[0].Probe(ctx)
+	if err != nil {
+		return ""
+	}
+	var left []string
+	for _, c := range require {
+		if isolation.Enforces(c) {
+			left = append(left, string(c))
+		}
+	}
+	return strings.Join(left, ",")
 }
 
 // Unsupported is the error of an engine that is not among those of this system:

@@ -107,3 +107,26 @@ func TestChoose(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+// What is not running is named and not described, and who has named an engine is
+// told what it can be had with.
+func TestChooseExplains(t *testing.T) {
+	weak := engine{name: "landlock", isolation: enforcing(caisson.ControlFiles, caisson.ControlNetwork)}
+	engines := []caisson.Engine{weak}
+	for _, name := range []string{"docker", "podman"} {
+		engines = append(engines, engine{name: name, err: caisson.Errorf(caisson.CodeEngineUnavailable, "a long story")})
+	}
+	for setting, want := range map[string]struct{ message, hint string }{
+		"":         {"not running: docker, podman", "Or start one that is not running."},
+		"landlock": {"landlock: processes is not enforced", "`--require files,network`"},
+	} {
+		_, _, err := sandbox.Choose(t.Context(), engines, setting, nil)
+		var e *caisson.Error
+		if !errors.As(err, &e) || !strings.Contains(e.Message, want.message) || !strings.Contains(e.Hint, want.hint) {
+			t.Fatalf("%q: %v", setting, err)
+		}
+		if strings.Contains(e.Message, "story") || setting == "" && strings.Contains(e.Hint, "--require") {
+			t.Errorf("%q: message %q, hint %q", setting, e.Message, e.Hint)
+		}
+	}
+}

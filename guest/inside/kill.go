@@ -12,7 +12,12 @@ import (
 func (c *command) stop(grace time.Duration) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
-	c.each(unix.SIGTERM, unix.SIGCONT) // a stopped process does not see the first
+	sigs := []unix.Signal{unix.SIGTERM}
+	if c.master != nil {
+		// A shell that has a terminal ignores the first, and ends when its terminal goes.
+		sigs = append(sigs, unix.SIGHUP)
+	}
+	c.each(append(sigs, unix.SIGCONT)...) // a stopped process does not see the others
 	select {
 	case <-c.gone:
 	case <-timer.C:

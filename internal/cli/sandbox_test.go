@@ -452,3 +452,20 @@ func TestComeAndGo(t *testing.T) {
 	}
 	p.nothing()
 }
+
+// A workspace is named by the run that made it also to the commands on what
+// works in it now, which is another.
+func TestStopByTheRunOfTheWorkspace(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, map[string]string{})
+	p.start(window, "run", "--", "true").ends(0)
+	made := string(p.run().ID)
+	p.start(window, "sandbox", "shell", "-d", made).ends(0)
+	show := p.start(window, "sandbox", "show", made)
+	show.ends(0)
+	if !strings.Contains(show.screen(), "running  shell") {
+		t.Error(show.screen())
+	}
+	p.start(window, "sandbox", "stop", made).ends(0)
+	p.nothing()
+}

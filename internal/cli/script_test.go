@@ -75,11 +75,15 @@ func setUp(env *testscript.Env) error {
 		env.Setenv(pair[0], filepath.Join(env.WorkDir, pair[1]))
 	}
 	env.Setenv("CAISSON_GUEST", os.Getenv("CAISSON_GUEST"))
+	env.Setenv(testsPID, os.Getenv(testsPID))
 	env.Setenv("LANG", "C.UTF-8")
 	env.Setenv("CAISSON_TEST_DOCKER", os.Getenv("CAISSON_TEST_DOCKER"))
 	env.Setenv("CAISSON_TEST_IMAGE", os.Getenv("CAISSON_TEST_IMAGE"))
 	env.Values[foreignKey{}] = &foreign{}
-	env.Defer(func() { checkLedger(env) })
+	env.Defer(func() {
+		endDriven(env.T().(testing.TB), filepath.Join(env.WorkDir, "state/caisson/ledger.db"))
+		checkLedger(env)
+	})
 	return nil
 }
 

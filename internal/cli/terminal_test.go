@@ -31,6 +31,7 @@ type person struct {
 func newPerson(t *testing.T, files map[string]string) *person {
 	t.Helper()
 	p := &person{t: t, home: t.TempDir()}
+	t.Cleanup(func() { endDriven(t, filepath.Join(p.home, "state/caisson/ledger.db")) }) // when all who sit there have gone
 	p.repo = filepath.Join(p.home, "repo")
 	files["home/.gitconfig"] = gitConfig
 	files["repo/f"] = "one\n"

@@ -57,6 +57,7 @@ type Options struct {
 // Ledger implements [caisson.Ledger].
 type Ledger struct {
 	opts Options
+	file fs.FileInfo // of the file that was opened
 	turn *turnstile
 	wake *os.File
 
@@ -124,7 +125,23 @@ func (l *Ledger) open(ctx context.Context) error {
 	if err := l.openWriter(ctx); err != nil {
 		return err
 	}
-	return l.openReaders(ctx)
+	if err := l.openReaders(ctx); err != nil {
+		return err
+	}
+	l.file, err = os.Stat(l.opts.Path)
+	return err
+}
+
+// there says whether the file that was opened is still the ledger. What is
+// written into one that was removed or replaced nobody reads: nothing may go on
+// that must be on record.
+func (l *Ledger) there() error {
+	now, err := os.Stat(l.opts.Path)
+	if err == nil && os.SameFile(now, l.file) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil // what cannot be told, the next write tells
+	}
+	return caisson.Errorf(caisson.CodeLedgerDamaged, "the ledger %s was removed or replaced while it was in use", l.opts.Path).
+		WithHint("What was recorded in it is gone, unless you have the file; what this process held has been ended.")
 }
 
 // makeFile creates the file with its final permissions, before SQLite would

@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -244,5 +245,46 @@ func TestModes(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", entry.Name(), info.Mode(), err)
 		}
+	}
+}
+
+// A ledger that is removed, or in whose place another comes, takes nothing more,
+// and whoever waits for what comes is told.
+func TestLedgerIsRemoved(t *testing.T) {
+	for name, replace := range map[string]func(path string) error{
+		"removed":  func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "state", "ledger.db")
+			l, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close() //nolint:errcheck // of a ledger that is gone
+			drive, err := lead(t.Context(), l, "r", caisson.Budget{Tokens: 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := l.Run(t.Context(), "r")
+			if err != nil {
+				t.Fatal(err)
+			}
+			waited := make(chan error, 1)
+			go func() { // ends with the wait
+				_, err := l.Wait(t.Context(), "r", r.Events)
+				waited <- err
+			}()
+			if err := replace(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Append(t.Context(), drive, caisson.EventNote, 1); caisson.CodeOf(err) != caisson.CodeLedgerDamaged {
+				t.Errorf("append: %v", err)
+			}
+			if err := <-waited; caisson.CodeOf(err) != caisson.CodeLedgerDamaged {
+				t.Errorf("wait: %v", err)
+			}
+		})
 	}
 }

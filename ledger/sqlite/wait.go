@@ -54,6 +54,12 @@ func (l *Ledger) Wait(ctx context.Context, run caisson.RunID, after int64) (int6
 			return count, errClosed()
 		case <-changed:
 		case <-timer.C:
+			if l.opts.ReadOnly {
+				continue
+			}
+			if err := l.there(); err != nil {
+				return count, err
+			}
 		}
 	}
 }

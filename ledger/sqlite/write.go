@@ -89,7 +89,9 @@ func (l *Ledger) leadBatch(j *job) {
 	var batch []*job
 	err := l.turn.enter(j.ctx)
 	if err == nil {
-		batch, err = l.runBatch()
+		if err = l.there(); err == nil {
+			batch, err = l.runBatch()
+		}
 		err = errors.Join(err, l.turn.leave())
 	}
 	if err != nil {

@@ -3,6 +3,8 @@ package container
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
@@ -43,6 +45,8 @@ func (e *Engine) fault(ctx context.Context, what string, err error) error {
 	case strings.Contains(err.Error(), "no space left on device"):
 		return caisson.Errorf(caisson.CodeDiskFull, "%s: %s's disk is full: %w", what, e.opts.Name, err).
 			WithHint("Free some space where the engine keeps its data, for example with `docker system prune`.")
+	case client.IsErrConnectionFailed(err) && e.socketMissing():
+		return e.unavailable("nothing is at its socket")
 	case client.IsErrConnectionFailed(err), cerrdefs.IsUnavailable(err), closedEarly(err):
 		return e.unavailable("%s: %w", what, err)
 	case cerrdefs.IsPermissionDenied(err):
@@ -50,6 +54,17 @@ func (e *Engine) fault(ctx context.Context, what string, err error) error {
 	}
 	return caisson.Errorf(caisson.CodeIsolationUnavailable, "%s: %w", what, err).
 		WithHint("The engine %s refused it; see its log, or use another engine.", e.opts.Name)
+}
+
+// socketMissing tells whether the engine has a socket that is not there, which is
+// how it is where it is not installed, or was not started.
+func (e *Engine) socketMissing() bool {
+	path, isSocket := strings.CutPrefix(e.endpoint(), "unix://")
+	if !isSocket {
+		return false
+	}
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // closedEarly tells whether the engine went away in the middle of an answer.

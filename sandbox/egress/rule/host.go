@@ -164,6 +164,9 @@ func numeric(label string) bool {
 func ParseTarget(text string, otherwise uint16) (Target, error) {
 	host, port, given := cutPort(text)
 	t := Target{Port: otherwise}
+	if strings.Contains(text, "://") {
+		return t, fmt.Errorf("%q is a URL, and not a host", text)
+	}
 	var err error
 	if given {
 		if t.Port, err = ParsePort(port); err != nil {

@@ -91,7 +91,7 @@ func (e *Engine) Probe(ctx context.Context) (caisson.Isolation, error) {
 	found := &probe{}
 	box, err := e.open(ctx, w, caisson.SandboxSpec{ID: caisson.NewSandboxID(), Require: []caisson.Control{}})
 	if err == nil {
-		found.isolation, err = box.Isolation(), box.Close()
+		found.isolation, err = withoutRights(box.Isolation()), box.Close()
 	}
 	if ctx.Err() != nil {
 		return caisson.Isolation{}, caisson.Errorf(caisson.CodeCancelled, "cancelled while probing: %w", context.Cause(ctx))

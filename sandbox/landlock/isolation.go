@@ -4,11 +4,11 @@ package landlock
 
 import (
 	"os"
-	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox"
 )
 
 const other = "Use an engine with namespaces or a container engine; `caisson doctor` tells what keeps them from working here."
@@ -18,16 +18,13 @@ const versionScope = 6
 
 // isolation makes the report of what the guest did and tried.
 func isolation(r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisson.Isolation {
-	tests := map[caisson.Control][]string{}
-	for _, t := range r.Tests {
-		tests[caisson.Control(t.Control)] = append(tests[caisson.Control(t.Control)], t.Tried)
-	}
+	tests := sandbox.Tested(r.Tests)
 	report := caisson.Isolation{Engine: Name}
 	for _, control := range caisson.Controls() {
 		row := row(control, r, g, spec)
 		row.Control = control
-		if len(tests[control]) > 0 {
-			row.Test = "tried and refused: " + strings.Join(tests[control], "; ")
+		if tests[control] != "" {
+			row.Test = tests[control]
 		}
 		report.Controls = append(report.Controls, row)
 	}

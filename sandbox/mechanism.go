@@ -67,10 +67,10 @@ func ofNamespaces() []Mechanism {
 func ofBubblewrap() []Mechanism {
 	all := ofNamespaces()
 	for i := range all {
-		switch all[i].Control {
-		case caisson.ControlNetwork:
+		if all[i].Control == caisson.ControlNetwork {
 			all[i].Weaker = "with `network:`, " + ProxyOnly
-		case caisson.ControlDisk:
+		}
+		if all[i].Control == caisson.ControlDisk {
 			all[i].Weaker = "unless caisson is root, not enforced: the size of each private directory is limited, but not how many files it holds; the workspace is as large as its disk"
 		}
 	}

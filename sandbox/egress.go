@@ -22,6 +22,9 @@ func ProxyEnv() []string {
 	}
 }
 
+// ProxyOnly says what a way out of [outlet.ModeProxy] is less good at.
+const ProxyOnly = "only programs that keep to proxy variables (HTTPS_PROXY) reach the hosts that are open, and no others do"
+
 // WithEgress is a report of a boundary without a network that was given a way
 // out, of which the guest says how programs are led to it.
 func WithEgress(i caisson.Isolation, mode outlet.Mode) caisson.Isolation {
@@ -38,7 +41,7 @@ func WithEgress(i caisson.Isolation, mode outlet.Mode) caisson.Isolation {
 		case outlet.ModeLoopback:
 			rows[n].Why = "the guest may not change its network here: programs that do not know of the proxy reach only the ports that the rules named when the sandbox was opened, and servers inside cannot use those"
 		case outlet.ModeProxy:
-			rows[n].Why = "names cannot be answered inside: only programs that know of the proxy reach anything"
+			rows[n].Why = "names cannot be answered inside: " + ProxyOnly
 		case outlet.ModeRedirect:
 		}
 	}

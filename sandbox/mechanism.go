@@ -53,7 +53,7 @@ const (
 func ofNamespaces() []Mechanism {
 	return []Mechanism{
 		{caisson.ControlFiles, "mount namespace, root of its own", "Landlock", noLandlock + "; what the caller's other groups may read of what is shown can be read inside, where the caller may not drop them"},
-		{caisson.ControlNetwork, "empty network namespace", "", ""},
+		{caisson.ControlNetwork, "empty network namespace", "", "with `network:`, where the kernel has no nf_tables, programs that do not know of the proxy reach only the ports that were listed when the sandbox was opened"},
 		{caisson.ControlProcesses, "pid namespace, ended with its first process", "", ""},
 		{caisson.ControlMemory, "cgroup v2 or cgroup v1 memory", "", noCgroup},
 		{caisson.ControlPids, "cgroup v2 or cgroup v1 pids", "", "else RLIMIT_NPROC of the box's own user namespace, where threads of the guest count too; as the kernel's root not enforced"},
@@ -67,6 +67,9 @@ func ofNamespaces() []Mechanism {
 func ofBubblewrap() []Mechanism {
 	all := ofNamespaces()
 	for i := range all {
+		if all[i].Control == caisson.ControlNetwork {
+			all[i].Weaker = "with `network:`, " + ProxyOnly
+		}
 		if all[i].Control == caisson.ControlDisk {
 			all[i].Weaker = "unless caisson is root, not enforced: the size of each private directory is limited, but not how many files it holds; the workspace is as large as its disk"
 		}

@@ -11,15 +11,17 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/sandbox/egress"
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
-// The way out leads through the product's proxy, and the report says which
-// programs it serves.
+// The way out leads through the product's proxy, serves programs that know of
+// it, and the report says that it serves no others.
 func TestEgress(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "from %s", r.Host) }))
 	defer server.Close()
@@ -27,12 +29,17 @@ func TestEgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var asked, dialled atomic.Int32
 	proxy := egress.New(egress.Options{
 		Rules: []rule.Rule{open},
-		Resolve: func(context.Context, string) ([]netip.Addr, error) {
+		Resolve: func(_ context.Context, name string) ([]netip.Addr, error) {
+			if asked.Add(1); name != "site.example" {
+				t.Errorf("%s was looked up", name)
+			}
 			return []netip.Addr{netip.MustParseAddr("93.184.215.14")}, nil
 		},
 		Dial: func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+			dialled.Add(1)
 			return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
 		},
 	})
@@ -63,11 +70,28 @@ func TestEgress(t *testing.T) {
 	if code, out := run("curl -sS -m 20 http://site.example/"); code != 0 || out != "from site.example" {
 		t.Errorf("by the proxy: exit %d: %s", code, out)
 	}
-	if code, out := run("curl -sSf -m 20 http://other.example/"); code == 0 {
-		t.Errorf("another site: %s", out)
+	for line, want := range map[string]string{
+		"curl -sS -m 20 http://other.example/":                                  "other.example:80 is not among the hosts",
+		"curl -sS -m 20 http://93.184.215.14/":                                  "93.184.215.14:80 is not among the hosts",
+		"curl -sS -m 20 -H 'Host: other.example' http://site.example/":          "the Host header is not that of site.example:80",
+		"curl -sS -m 20 https://other.example/":                                 "403",
+		"curl -sS -m 20 --socks5-hostname 127.0.0.1:3128 http://other.example/": "curl: ",
+		"curl -sS -m 20 --noproxy '*' http://other.example/":                    "curl: ",
+		"curl -sS -m 20 --noproxy '*' http://93.184.215.14/":                    "curl: ",
+	} {
+		if _, out := run(line); !strings.Contains(out, want) || strings.Contains(out, "from site") {
+			t.Errorf("%s: %q, not %q", line, out, want)
+		}
+	}
+	if asked.Load() != 1 || dialled.Load() != 1 {
+		t.Errorf("%d look-ups and %d connections for one request that may be made", asked.Load(), dialled.Load())
 	}
 	byName, out := run("curl -sS -m 20 --noproxy '*' http://site.example/")
-	if served := byName == 0 && out == "from site.example"; !served && row.Why == "" {
-		t.Errorf("by name: exit %d: %s; and the report says nothing of it", byName, out)
+	if served := byName == 0 && out == "from site.example"; !served && !strings.Contains(row.Why, sandbox.ProxyOnly) {
+		t.Errorf("by name: exit %d: %s; and the report says of it %q", byName, out, row.Why)
+	}
+	probed, err := engine(t).Probe(t.Context())
+	if err != nil || !strings.Contains(probed.Row(caisson.ControlNetwork).Why, sandbox.ProxyOnly) {
+		t.Errorf("a probe says nothing of it: %+v %v", probed.Row(caisson.ControlNetwork), err)
 	}
 }

@@ -77,9 +77,10 @@ func (e *Engine) Probe(ctx context.Context) (caisson.Isolation, error) {
 	if err != nil {
 		return caisson.Isolation{}, err
 	}
-	return w.probe.Of(ctx, func(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
+	found, err := w.probe.Of(ctx, func(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
 		return e.open(ctx, w, spec)
 	})
+	return withoutRights(found), err
 }
 
 // Open implements caisson.Engine.

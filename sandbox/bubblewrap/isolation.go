@@ -4,10 +4,12 @@ package bubblewrap
 
 import (
 	"os"
+	"slices"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/sandbox/layout"
 )
 
@@ -24,4 +26,16 @@ func isolation(r plan.Report, g *process.Group, u layout.User) caisson.Isolation
 		}
 	}
 	return report
+}
+
+// withoutRights adds to a probe's report what a box with a way out says of it:
+// bwrap gives the guest no right over its network, not even over port 53.
+func withoutRights(i caisson.Isolation) caisson.Isolation {
+	i.Controls = slices.Clone(i.Controls)
+	for n := range i.Controls {
+		if row := &i.Controls[n]; row.Control == caisson.ControlNetwork && row.Enforced && row.Why == "" {
+			row.Why = "with `network:`, " + sandbox.ProxyOnly
+		}
+	}
+	return i
 }

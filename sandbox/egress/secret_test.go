@@ -147,7 +147,7 @@ func TestSecretComesBackInNoForm(t *testing.T) {
 		if err != nil {
 			return
 		}
-		defer c.Close() //nolint:errcheck // a test's server
+		defer c.Close()
 		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 %s\r\nConnection: close\r\nX-Query: %s\r\nX-Plain: %s\r\n\r\n", plain, url.QueryEscape(plain), got)
 		_, _ = fmt.Fprintln(c, got, plain, string(quoted), url.QueryEscape(plain), url.PathEscape(plain), html.EscapeString(plain),
 			base64.StdEncoding.EncodeToString([]byte(plain)), base64.URLEncoding.EncodeToString([]byte(plain)))

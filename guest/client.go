@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -225,15 +226,25 @@ func (c *Client) refusal(h wire.Header) error {
 	return refused
 }
 
+// sayable are the codes that a guest may give: of files, and of what is short
+// inside. The host acts on others: a guest that says "cancelled" would have spoken
+// for a person.
+var sayable = [...]caisson.Code{
+	caisson.CodeAlreadyExists, caisson.CodeCallInvalid, caisson.CodeDiskFull, caisson.CodeFileChanged, caisson.CodeHostFull,
+	caisson.CodeInternal, caisson.CodeNotFound, caisson.CodePathInvalid, caisson.CodePathOutside, caisson.CodeSandboxLost,
+	caisson.CodeUnsupported, caisson.CodeWriteFailed,
+}
+
 // parseFailed reads an error of the guest.
 func parseFailed(body []byte) (*caisson.Error, error) {
 	e := &caisson.Error{}
 	if err := wire.Decode(body, e); err != nil {
 		return nil, breach("its error cannot be read: %w", err)
 	}
-	if e.Code.Info().Meaning == caisson.Code("").Info().Meaning {
+	if !slices.Contains(sayable[:], e.Code) {
 		return nil, breach("its error has the code %.40q", string(e.Code))
 	}
+	e.Detail = nil // which the host alone gives a meaning
 	return e, nil
 }
 

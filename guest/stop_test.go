@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -228,6 +229,41 @@ func TestKilledHolderIsSeenAndNothingIsLeft(t *testing.T) {
 	other.Stop(caisson.CauseUser)
 	if exit, err := other.Wait(context.Background()); err != nil || exit.Signal != 15 {
 		t.Errorf("the other: %+v, %v", exit, err)
+	}
+}
+
+// A process whose first thread has ended looks like one that has ended, and
+// lives on. It is found and ended: left by its command, as the command itself,
+// and where nobody holds it any more.
+func TestProcessWhoseFirstThreadEnded(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3 here")
+	}
+	b := open(t)
+	const half = `python3 -c 'import ctypes, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).syscall(60 if "x86" in __import__("platform").machine() else 93, 0)'`
+	const ended = ` & while ! grep -q "State:.Z" /proc/$!/status; do :; done; `
+	for name, c := range map[string]struct {
+		line string
+		want caisson.Exit
+	}{
+		"left":        {half + ended + "exit 3", caisson.Exit{Code: 3}},
+		"the command": {"exec " + half, caisson.Exit{Code: caisson.ExitDeadline, Signal: 9, Cause: caisson.CauseDeadline}},
+		"not held":    {half + ended + "kill -KILL $PPID; sleep 1000", caisson.Exit{Code: 137, Signal: 9}},
+	} {
+		p := b.start(t, caisson.Command{Line: c.line, Grace: 50 * time.Millisecond, Deadline: 3 * time.Second})
+		exit, err := p.Wait(context.Background())
+		if err != nil || exit.Code != c.want.Code || exit.Signal != c.want.Signal || exit.Cause != c.want.Cause {
+			t.Errorf("%s: %+v, %v", name, exit, err)
+		}
+		if n := b.alive(t); n != 0 {
+			t.Errorf("%s: %d processes are left", name, n)
+		}
+	}
+	if exit, out := b.sh(t, "echo after"); exit.Code != 0 || out != "after\n" {
+		t.Errorf("%+v, %q", exit, out)
 	}
 }
 

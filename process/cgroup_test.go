@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-run/caisson"
+	"golang.org/x/sys/unix"
 )
 
 // tree makes files below a directory and returns it, with a process's cgroup
@@ -367,5 +368,36 @@ func TestIdentityIsTheSameInEveryLanguage(t *testing.T) {
 		if got := string(out); got != fmt.Sprintf("%s %d %d %d alive\n", want.Boot, want.PIDNS, want.PID, want.Start) {
 			t.Errorf("with %v it is %q, not %+v", env, got, want)
 		}
+	}
+}
+
+// A cgroup is looked at for longer than a moment while it is made: its maker
+// waits. Two that look do not take each other for its maker.
+func TestGroupLookedAtWhileItIsMade(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), groupPrefix+string(caisson.NewSandboxID()))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var looks []*os.File
+	for range 2 {
+		look, err := lockDir(dir, unix.LOCK_SH)
+		if err != nil {
+			t.Fatal(err)
+		}
+		looks = append(looks, look)
+	}
+	time.AfterFunc(100*time.Millisecond, func() {
+		for _, look := range looks {
+			look.Close()
+		}
+	})
+	lock, err := makeLocked(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if look, err := lockDir(dir, unix.LOCK_SH); err == nil {
+		look.Close()
+		t.Error("it is made and not locked")
 	}
 }

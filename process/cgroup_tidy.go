@@ -20,6 +20,10 @@ import (
 // itself be removed.
 const emptyBound = time.Second
 
+// lockBound is how long others may look at the lock of a new cgroup, one after
+// another, before its maker gives up.
+const lockBound = 5 * time.Second
+
 // A cgroup of a sandbox is locked by the process that made it. The kernel lets
 // go of the lock when that ends, however it ends: one that is not locked is
 // nobody's, also where no record names its sandbox.
@@ -27,11 +31,11 @@ const emptyBound = time.Second
 // makeLocked makes a cgroup and locks it. It may be taken for one that was left
 // in the moment between; then it is made again.
 func makeLocked(dir string) (*os.File, error) {
-	for range 10 {
+	for end := time.Now().Add(lockBound); time.Now().Before(end); {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		lock, err := lockDir(dir)
+		lock, err := lockDir(dir, unix.LOCK_EX)
 		if err == nil {
 			return lock, nil
 		}
@@ -43,14 +47,15 @@ func makeLocked(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("lock cgroup %s: another process holds it", filepath.Base(dir))
 }
 
-// lockDir locks a directory that is still the one of its name.
-func lockDir(dir string) (*os.File, error) {
+// lockDir locks a directory that is still the one of its name. Who only looks
+// takes it shared: two that look are no holder to each other.
+func lockDir(dir string, how int) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	var held, there unix.Stat_t
-	err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	err = unix.Flock(fd, how|unix.LOCK_NB)
 	if err == nil {
 		err = unix.Fstat(fd, &held)
 	}
@@ -84,7 +89,7 @@ func (c *Cgroups) Made(ctx context.Context) ([]MadeGroup, error) {
 			return nil
 		}
 		g := MadeGroup{Path: path, Sandbox: caisson.SandboxID(id), Live: true}
-		switch lock, err := lockDir(path); {
+		switch lock, err := lockDir(path, unix.LOCK_SH); {
 		case err == nil:
 			lock.Close()
 			g.Live, g.Why = false, "no process holds its lock"
@@ -107,7 +112,7 @@ func (c *Cgroups) Remove(ctx context.Context, g MadeGroup) error {
 	if !ours(g.Path) {
 		return nil
 	}
-	lock, err := lockDir(g.Path)
+	lock, err := lockDir(g.Path, unix.LOCK_EX)
 	if err != nil {
 		return nil //nolint:nilerr // gone meanwhile, or in use
 	}

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 
@@ -17,10 +18,21 @@ import (
 // bears its name, the file belongs to the user who made it, and its maker holds
 // a lock on it which the kernel lets go of when the maker ends.
 
-// Keep marks a program in a file of memory as this process's, for as long as it
-// or a process that has got the descriptor from it lives.
+// sealed is what nobody can do any more to a program that is kept.
+const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_GROW | unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
+
+// Keep marks a program in a file of memory, which is written whole, as this
+// process's, for as long as it or a process that has got the descriptor from it
+// lives. It is locked before it is sealed: one that is not sealed is nobody's
+// yet, and its lock is not looked at.
 func Keep(program *os.File) error {
-	return unix.Flock(int(program.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err := unix.Flock(int(program.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("lock memory file: %w", err)
+	}
+	if _, err := unix.FcntlInt(program.Fd(), unix.F_ADD_SEALS, sealed); err != nil {
+		return fmt.Errorf("seal memory file: %w", err)
+	}
+	return nil
 }
 
 // Kept is a process that runs a program which was kept in memory.
@@ -86,6 +98,9 @@ func keeperOf(pid int, at, name string) (caisson.Liveness, bool) {
 	}
 	if int(st.Uid) != os.Geteuid() {
 		return "", false
+	}
+	if seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err == nil && seals&sealed != sealed {
+		return "", false // in the making, or another's
 	}
 	switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); {
 	case err == nil:

@@ -25,7 +25,7 @@ func keep() int {
 	if err != nil {
 		return 1
 	}
-	fd, err := unix.MemfdCreate(os.Getenv(keepName), unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate(os.Getenv(keepName), unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
 	if err != nil {
 		return 1
 	}
@@ -133,5 +133,33 @@ func TestKept(t *testing.T) {
 	})
 	if rest.Keeper != caisson.Alive {
 		t.Errorf("%+v", rest)
+	}
+}
+
+// A program that is not kept yet is nobody's: neither is it taken for that of an
+// ended process, nor does who looks keep its maker from it.
+func TestProgramInTheMaking(t *testing.T) {
+	name := fmt.Sprintf("caisson-test-%d-new", os.Getpid())
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "program")
+	defer file.Close()
+	look := func() []process.Kept {
+		all, err := process.AllKept(t.Context(), name, fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if found := look(); len(found) > 0 {
+		t.Errorf("before it is kept: %+v", found)
+	}
+	if err := process.Keep(file); err != nil {
+		t.Fatal(err)
+	}
+	if found := look(); len(found) != 1 || found[0].Keeper != caisson.Alive {
+		t.Errorf("kept: %+v", found)
 	}
 }

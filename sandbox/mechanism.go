@@ -76,6 +76,10 @@ func ofBubblewrap() []Mechanism {
 
 func ofContainer(engine string) []Mechanism {
 	const limit = "not enforced where the engine did not set it, which is read back inside"
+	disk := "the workspace is as large as its disk"
+	if engine == "podman" {
+		disk = "not enforced: the size of each private directory is limited, but not how many files it holds; " + disk
+	}
 	return []Mechanism{
 		{caisson.ControlFiles, "container of " + engine + " with a read-only root", "Landlock", "where the engine's filter or its kernel has no Landlock it stands alone"},
 		{caisson.ControlNetwork, "network namespace of the container, without a network", "", ""},
@@ -83,7 +87,7 @@ func ofContainer(engine string) []Mechanism {
 		{caisson.ControlMemory, "cgroup of the container", "", limit},
 		{caisson.ControlPids, "cgroup of the container", "", limit},
 		{caisson.ControlCPU, "cgroup of the container", "", limit},
-		{caisson.ControlDisk, "size-limited tmpfs for each private directory", "", "the workspace is as large as its disk"},
+		{caisson.ControlDisk, "size-limited tmpfs for each private directory", "", disk},
 		{caisson.ControlPrivileges, "an unprivileged user, no capabilities, no new privileges", "", "with an engine without root: root of the engine's user namespace, which is an unprivileged user of this machine; no capabilities, no new privileges; " + rootFiles},
 		{caisson.ControlSyscalls, "seccomp filter of our own over the engine's", "", ""},
 	}
@@ -91,7 +95,7 @@ func ofContainer(engine string) []Mechanism {
 
 func ofLandlock() []Mechanism {
 	return []Mechanism{
-		{caisson.ControlFiles, "Landlock", "", "names, sizes and times of other files can be seen; not enforced where a workspace's .git must be covered"},
+		{caisson.ControlFiles, "Landlock", "", "names, sizes and times of other files can be seen, modes and times of your own changed; not enforced as root, nor where a workspace's .git must be covered"},
 		{caisson.ControlNetwork, "seccomp filter: no sockets but connected pairs; Landlock for TCP", "", "there is no loopback either"},
 		{caisson.ControlProcesses, "", "", "not enforced: other processes are seen, and one that the guest has lost may outlive it; Landlock keeps signals inside from version 6 on"},
 		{caisson.ControlMemory, "cgroup v2 or cgroup v1 memory", "", noCgroup},

@@ -237,6 +237,12 @@ func filterBare(p *plan.Plan, _ *plan.Report) error {
 	return nil
 }
 
+// attributes are the calls that write attributes of files.
+var attributes = [...]uint32{
+	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
+	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT,
+}
+
 // bareProgram goes before the program of any box. Landlock knows no UDP, and of
 // unix sockets only the abstract ones, so that no socket can be made. Pairs can,
 // but not of datagrams: those could be sent to any address.
@@ -250,5 +256,10 @@ func bareProgram(p *plan.Plan) []unix.SockFilter {
 			low(1), unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: kind},
 			jump(unix.BPF_JEQ, unix.SOCK_STREAM, 1, 0), jump(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 0, 1), allow, eprotonosupport),
 	)
+	// Landlock has no right for attributes either: data could be written to
+	// any file of the caller's. Programs know file systems that have none.
+	for _, number := range attributes {
+		f = append(f, on(number, enotsup)...)
+	}
 	return append(f, program(p.Ptrace)...)
 }

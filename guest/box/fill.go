@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -153,6 +154,27 @@ func (r *root) makeDev() error {
 // does not take away the keyrings that a process was started with.
 var hiddenProc = [...]string{"proc/keys", "proc/key-users"}
 
+// shareInotify bounds the inotify descriptors of the box. They count for the host's
+// user over all namespaces, who has 128 on most machines: with none left, the
+// person's editor, and what looks for hidden files, could watch nothing.
+func shareInotify() error {
+	const limit = "max_inotify_instances"
+	host, err := strconv.Atoi(readLine("/proc/sys/fs/inotify/max_user_instances"))
+	if err != nil {
+		return nil //nolint:nilerror // the kernel has no inotify
+	}
+	// Its limits are those of the user namespace of whoever opens it.
+	fd, err := unix.Open("proc/sys/user/"+limit, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil //nolint:nilerror // a kernel or policy that keeps it from us: it is no control, and nothing promises it
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, strconv.AppendInt(nil, int64(max(host/4, 1)), 10)); err != nil {
+		return fmt.Errorf("set %s: %w", limit, err)
+	}
+	return nil
+}
+
 // makeProc mounts the pid namespace's own /proc, with the parts that belong to
 // the whole machine read-only, and those that belong to the caller empty. It must be done while the host's root is there:
 // the kernel allows it only where a full /proc can be seen.
@@ -163,7 +185,10 @@ func (r *root) makeProc() error {
 	if err := unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	for _, name := range []string{"proc/sys", "proc/irq", "proc/bus", "proc/sysrq-trigger"} {
+	if err := shareInotify(); err != nil {
+		return err
+	}
+	for _, name := range []string{"proc/sys", "proc/irq", "proc/bus", "proc/pressure", "proc/sysrq-trigger"} {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if errors.Is(err, unix.ENOENT) {
 			continue

@@ -22,7 +22,7 @@ import (
 // not what it is said to be, and must not be used.
 func prove(p *plan.Plan, report *plan.Report) error {
 	return try(p, report,
-		tryOutside, tryMounts, tryWrite, tryLandlock, tryNetwork, tryOutlet, trySockets, tryProcesses, tryPids, tryDisk, tryPrivileges, trySyscalls,
+		tryOutside, tryWrite, tryLandlock, tryNetwork, tryOutlet, trySockets, tryProcesses, tryPids, tryDisk, tryPrivileges, trySyscalls,
 	)
 }
 
@@ -259,7 +259,7 @@ func tryPrivileges(p *plan.Plan, _ *plan.Report) plan.Test {
 	if p.UID != 0 && unix.Setresuid(0, 0, 0) == nil {
 		test.Broke = "it could become root"
 	}
-	for _, name := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger"} {
+	for _, name := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger", "/proc/pressure/cpu"} {
 		if fd, err := unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
 			unix.Close(fd)
 			test.Broke = name + " can be written"
@@ -270,7 +270,7 @@ func tryPrivileges(p *plan.Plan, _ *plan.Report) plan.Test {
 
 // trySyscalls makes calls that fail without a filter too, but otherwise.
 func trySyscalls(p *plan.Plan, _ *plan.Report) plan.Test {
-	test := plan.Test{Control: "syscalls", Tried: "mount, unshare, setns, ptrace, bpf, keyctl, perf, io_uring, push characters into a terminal, sockets of other families"}
+	test := plan.Test{Control: "syscalls", Tried: "mount, unshare, setns, ptrace, bpf, keyctl, perf, io_uring, push characters into a terminal, sockets of other families, set-uid files, leases"}
 	if p.Ptrace {
 		test.Tried = strings.Replace(test.Tried, "ptrace, ", "", 1)
 	} else if _, _, errno := unix.RawSyscall(unix.SYS_PTRACE, ^uintptr(0), 0, 0); errno != unix.EPERM {
@@ -287,6 +287,10 @@ func trySyscalls(p *plan.Plan, _ *plan.Report) plan.Test {
 		{"unshare", unix.EPERM, unix.SYS_UNSHARE, unix.CLONE_NEWUSER, 0, 0},
 		{"clone", unix.EPERM, unix.SYS_CLONE, unix.CLONE_NEWUSER | unix.CLONE_FS, 0, 0},
 		{"clone3", unix.ENOSYS, unix.SYS_CLONE3, 0, 0, 0},
+		{"openat2", unix.ENOSYS, unix.SYS_OPENAT2, 0, 0, 0},
+		{"fchmod set-uid", unix.EPERM, unix.SYS_FCHMOD, ^uintptr(0), unix.S_ISUID | upperHalf, 0},
+		{"fchmodat set-uid", unix.EPERM, unix.SYS_FCHMODAT, ^uintptr(0), 0, unix.S_ISUID | upperHalf},
+		{"fcntl F_SETLEASE", unix.EPERM, unix.SYS_FCNTL, ^uintptr(0), unix.F_SETLEASE | upperHalf, unix.F_WRLCK},
 		{"keyctl", unix.EPERM, unix.SYS_KEYCTL, ^uintptr(0), 0, 0},
 		{"bpf", unix.EPERM, unix.SYS_BPF, ^uintptr(0), 0, 0},
 		{"ioctl TIOCSTI", unix.EPERM, unix.SYS_IOCTL, 0, unix.TIOCSTI | upperHalf, 0},

@@ -60,11 +60,18 @@ var protocols = [...]uint32{
 	unix.IPPROTO_IP, unix.IPPROTO_ICMP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMPV6, unix.IPPROTO_RAW, unix.IPPROTO_MPTCP,
 }
 
+// setDelegation is F_SETDELEG (linux/fcntl.h, since 6.19).
+const setDelegation = 1024 + 16
+
+// creates are the flags of open with which its mode counts.
+const creates = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
+
 // allow and the others are how a filter ends.
 var (
 	allow           = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
 	enosys          = answer(unix.ENOSYS)
 	eperm           = answer(unix.EPERM)
+	enotsup         = answer(unix.ENOTSUP)
 	eafnosupport    = answer(unix.EAFNOSUPPORT)
 	eprotonosupport = answer(unix.EPROTONOSUPPORT)
 )
@@ -99,6 +106,18 @@ func among(values []uint32, yes, no unix.SockFilter) []unix.SockFilter {
 	return append(f, no, yes)
 }
 
+// noSetUID answers the mode that an argument gives to a file. A program set to run
+// as its owner gains nothing inside, but it would lie on the host too, with the
+// person as its owner, for any user there to run.
+func noSetUID(mode uint32) []unix.SockFilter {
+	return []unix.SockFilter{low(mode), jump(unix.BPF_JSET, unix.S_ISUID, 0, 1), eperm, allow}
+}
+
+// noSetUIDMade is the same for a call that makes a file if its flags say so.
+func noSetUIDMade(flags, mode uint32) []unix.SockFilter {
+	return append([]unix.SockFilter{low(flags), jump(unix.BPF_JSET, creates, 1, 0), allow}, noSetUID(mode)...)
+}
+
 func rule(parts ...[]unix.SockFilter) []unix.SockFilter { return slices.Concat(parts...) }
 
 func one(f ...unix.SockFilter) []unix.SockFilter { return f }
@@ -111,9 +130,17 @@ func program(ptrace bool) []unix.SockFilter {
 	f := rule(
 		one(load(dataArch), jump(unix.BPF_JEQ, nativeArch, 1, 0), enosys),   // 32-bit calls have other numbers
 		one(load(dataNumber), jump(unix.BPF_JGE, 0x40000000, 0, 1), enosys), // and so has x32
+		on(unix.SYS_OPENAT, noSetUIDMade(2, 3)...),                          // first: it is called most
 		on(unix.SYS_CLONE, low(0), jump(unix.BPF_JSET, newNamespaces, 0, 1), eperm, allow),
 		// The flags of clone3 are behind a pointer; programs fall back to clone.
 		on(unix.SYS_CLONE3, enosys),
+		// So is the mode of openat2; programs fall back to openat.
+		on(unix.SYS_OPENAT2, enosys),
+		on(unix.SYS_FCHMOD, noSetUID(1)...),
+		on(unix.SYS_FCHMODAT, noSetUID(2)...),
+		on(unix.SYS_FCHMODAT2, noSetUID(2)...),
+		on(unix.SYS_MKNODAT, noSetUID(2)...),
+		makeHere(),
 		// A line discipline is code of the kernel that is loaded on demand.
 		on(unix.SYS_IOCTL, rule(one(low(1)), among([]uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}, eperm, allow))...),
 		on(unix.SYS_SOCKET, socket()...),
@@ -127,7 +154,12 @@ func program(ptrace bool) []unix.SockFilter {
 		on(unix.SYS_PIDFD_SEND_SIGNAL, rule(one(
 			low(2), jump(unix.BPF_JEQ, 0, 0, 3), high(2), jump(unix.BPF_JEQ, 0, 0, 1), allow,
 			low(1)), noFault)...),
-		on(unix.SYS_FCNTL, rule(one(low(1), jump(unix.BPF_JEQ, unix.F_SETSIG, 1, 0), allow, low(2)), noFault)...),
+		// A lease or a delegation makes whoever opens the file wait for the holder,
+		// the person's own tools and git of the host among them.
+		on(unix.SYS_FCNTL, rule(one(low(1),
+			jump(unix.BPF_JEQ, unix.F_SETLEASE, 0, 1), eperm,
+			jump(unix.BPF_JEQ, setDelegation, 0, 1), eperm,
+			jump(unix.BPF_JEQ, unix.F_SETSIG, 1, 0), allow, low(2)), noFault)...),
 	)
 	forbidden := slices.Concat(denied[:], deniedHere[:])
 	if !ptrace {

@@ -203,8 +203,30 @@ func setLimits(p *plan.Plan, _ *plan.Report) error {
 			return fmt.Errorf("set limit %d: %w", which, err)
 		}
 	}
+	if err := shareLimits(); err != nil {
+		return err
+	}
 	if p.CPUs > 0 {
 		return bindProcessors(int(p.CPUs))
+	}
+	return nil
+}
+
+// shared is what the kernel counts by user over all namespaces: what a box takes
+// of it is missing to the person, whose timers and message queues would fail.
+var shared = [...]int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE}
+
+// shareLimits leaves at least half of that.
+func shareLimits() error {
+	for _, which := range shared {
+		var now syscall.Rlimit
+		if err := syscall.Getrlimit(which, &now); err != nil {
+			return fmt.Errorf("read limit %d: %w", which, err)
+		}
+		half := min(now.Cur, now.Max) / 2
+		if err := syscall.Setrlimit(which, &syscall.Rlimit{Cur: half, Max: half}); err != nil {
+			return fmt.Errorf("set limit %d: %w", which, err)
+		}
 	}
 	return nil
 }

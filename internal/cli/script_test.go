@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,13 +34,14 @@ import (
 //	bytes FILE QUOTED          write FILE with the bytes of a Go string
 //	same FILE stdout|stderr    the last output is exactly the file
 //	sqlite STATEMENT…|close    run it on the ledger, on one connection, as another program would
+//	serve VAR                  serve HTTP on this machine, on the port that VAR is set to: the answer is the request's Host
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata/script",
 		Setup: setUp,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"repo": cmdRepo, "status": cmdStatus, "json": cmdJSON, "get": cmdGet, "await": cmdAwait, "nothing": cmdNothing,
-			"bytes": cmdBytes, "same": cmdSame, "sqlite": cmdSQLite,
+			"bytes": cmdBytes, "same": cmdSame, "sqlite": cmdSQLite, "serve": cmdServe,
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
@@ -115,6 +119,17 @@ func cmdRepo(ts *testscript.TestScript, neg bool, args []string) {
 	for _, line := range []string{"init -q", "add -A", "commit -q --allow-empty -m first"} {
 		ts.Check(ts.Exec("git", append([]string{"-C", dir}, strings.Fields(line)...)...))
 	}
+}
+
+func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: serve VAR")
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "reached as %s\n", r.Host) }))
+	ts.Defer(s.Close)
+	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	ts.Check(err)
+	ts.Setenv(args[0], port)
 }
 
 func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {

@@ -15,7 +15,7 @@ import (
 type Process struct {
 	PID, Parent int
 	Start       uint64 // clock ticks since boot
-	Zombie      bool   // ended, not yet reaped
+	Zombie      bool   // ended with all its threads, not yet reaped
 }
 
 // All returns all processes that are there.
@@ -61,7 +61,10 @@ func Of(pid int) (Process, bool) {
 	}
 	parent, err1 := strconv.Atoi(string(fields[1]))
 	start, err2 := strconv.ParseUint(string(fields[19]), 10, 64)
-	dead := fields[0][0] == 'Z' || fields[0][0] == 'X'
+	// A process whose first thread has ended shows that one's state, and lives on
+	// in its others.
+	others := len(fields[17]) > 1 || fields[17][0] > '1'
+	dead := (fields[0][0] == 'Z' || fields[0][0] == 'X') && !others
 	return Process{pid, parent, start, dead}, err1 == nil && err2 == nil
 }
 

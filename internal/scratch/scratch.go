@@ -37,7 +37,11 @@ func New() (*Dir, error) {
 	}
 	lock, err := open(path)
 	if err == nil {
-		if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		// Others have it for a moment, to look; nobody else can enter.
+		for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+			err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+		}
+		if err == nil {
 			return &Dir{path, lock}, nil
 		}
 		lock.Close()

@@ -129,7 +129,7 @@ func memory(name string, text []byte) (*os.File, error) {
 // those that belong to the caller empty.
 func (a *arguments) devices() {
 	a.add("--dev", "/dev", "--proc", "/proc")
-	for _, path := range []string{"/proc/sys", "/proc/irq", "/proc/bus", "/proc/sysrq-trigger"} {
+	for _, path := range []string{"/proc/sys", "/proc/irq", "/proc/bus", "/proc/pressure", "/proc/sysrq-trigger"} {
 		if unix.Access(path, unix.F_OK) == nil {
 			a.add("--ro-bind", path, path)
 		}

@@ -23,12 +23,10 @@ package bubblewrap
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
-	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox/layout"
 )
 
@@ -53,22 +51,19 @@ type Engine struct {
 	opts    Options
 	program *layout.Program
 	lender  *layout.Lender
+	residue layout.Residue
 
 	mu      sync.Mutex
 	wrapper *wrapper
-	probed  *probe // with that wrapper
-	groups  *process.Cgroups
-}
-
-type probe struct {
-	isolation caisson.Isolation
-	err       error
 }
 
 // New returns an engine; it touches nothing.
 func New(opts Options) *Engine {
 	program := layout.NewProgram(Name, opts.Guest)
-	return &Engine{opts: opts, program: program, lender: layout.NewLender(program)}
+	return &Engine{
+		opts: opts, program: program, lender: layout.NewLender(program),
+		residue: layout.Residue{Engine: Name, Held: []int{plan.ProgramFD}},
+	}
 }
 
 // Name implements caisson.Engine.
@@ -82,27 +77,9 @@ func (e *Engine) Probe(ctx context.Context) (caisson.Isolation, error) {
 	if err != nil {
 		return caisson.Isolation{}, err
 	}
-	e.mu.Lock()
-	known := e.probed
-	e.mu.Unlock()
-	if known != nil {
-		return known.isolation, known.err
-	}
-	found := &probe{}
-	box, err := e.open(ctx, w, caisson.SandboxSpec{ID: caisson.NewSandboxID(), Require: []caisson.Control{}})
-	if err == nil {
-		found.isolation, err = box.Isolation(), box.Close()
-	}
-	if ctx.Err() != nil {
-		return caisson.Isolation{}, caisson.Errorf(caisson.CodeCancelled, "cancelled while probing: %w", context.Cause(ctx))
-	}
-	found.err = err
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.wrapper == w {
-		e.probed = found
-	}
-	return found.isolation, err
+	return w.probe.Of(ctx, func(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
+		return e.open(ctx, w, spec)
+	})
 }
 
 // Open implements caisson.Engine.
@@ -116,32 +93,14 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 
 // Sweep implements caisson.Engine.
 func (e *Engine) Sweep(ctx context.Context, record caisson.SandboxRecord) error {
-	groups, err := e.cgroups()
-	if err != nil {
-		return caisson.Errorf(caisson.CodeInternal, "look for cgroups: %w", err)
-	}
-	return layout.Sweep(ctx, groups, record)
-}
-
-// cgroups returns those of this process, found at the first use.
-func (e *Engine) cgroups() (*process.Cgroups, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.groups == nil {
-		found, err := process.FindCgroups()
-		if err != nil {
-			return nil, err
-		}
-		e.groups = found
-	}
-	return e.groups, nil
+	return e.residue.Sweep(ctx, record)
 }
 
 // Close releases what the engine keeps between sandboxes.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	w := e.wrapper
-	e.wrapper, e.probed = nil, nil
+	e.wrapper = nil
 	e.mu.Unlock()
 	var err error
 	if w != nil {
@@ -152,18 +111,8 @@ func (e *Engine) Close() error {
 
 // Remnants implements caisson.Engine.
 func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
-	groups, err := e.cgroups()
-	if err != nil {
-		return nil, fmt.Errorf("look for cgroups: %w", err)
-	}
-	return layout.Residue{Engine: Name, Groups: groups, Held: []int{plan.ProgramFD}}.Remnants(ctx)
+	return e.residue.Remnants(ctx)
 }
 
 // Tidy ends and removes those of Remnants that nobody holds, on record or not.
-func (e *Engine) Tidy(ctx context.Context) error {
-	groups, err := e.cgroups()
-	if err != nil {
-		return fmt.Errorf("look for cgroups: %w", err)
-	}
-	return layout.Residue{Engine: Name, Groups: groups, Held: []int{plan.ProgramFD}}.Tidy(ctx)
-}
+func (e *Engine) Tidy(ctx context.Context) error { return e.residue.Tidy(ctx) }

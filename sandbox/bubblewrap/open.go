@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox"
@@ -41,7 +40,7 @@ func (e *Engine) open(ctx context.Context, w *wrapper, spec caisson.SandboxSpec)
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, cancelled(ctx)
+		return nil, layout.Cancelled(ctx)
 	}
 	program, err := e.program.Open()
 	if err != nil {
@@ -52,40 +51,28 @@ func (e *Engine) open(ctx context.Context, w *wrapper, spec caisson.SandboxSpec)
 		return nil, err
 	}
 	defer l.Close()
-	groups, _ := e.cgroups() // nil: the report says that there is none
-	b := newBox(spec.ID, e.opts.Instance, groups.Make(process.GroupSpec{ID: spec.ID, Limits: spec.Limits}))
-	if b.outlet, err = l.OpenOutlet(spec); err != nil {
+	groups, _ := e.residue.Cgroups() // nil: the report says that there is none
+	b := e.newBox(spec, groups.Make(process.GroupSpec{ID: spec.ID, Limits: spec.Limits}))
+	if err := b.OpenOutlet(l); err != nil {
 		return nil, errors.Join(err, b.abandon())
 	}
-	if !b.group.Enforces(caisson.ControlPids) && u.Outside != 0 {
-		l.Plan.Pids = spec.Limits.Pids
-	}
-	if !b.group.Enforces(caisson.ControlCPU) {
-		l.Plan.CPUs = spec.Limits.CPUs
-	}
+	l.Floor(b.Group, spec.Limits, u)
 	err = b.begin(w, program, l, u)
-	if b.process == nil {
+	if b.Process == nil {
 		return nil, errors.Join(err, b.abandon())
 	}
 	if err == nil {
 		err = b.admit(ctx)
 	}
 	if err == nil {
-		err = b.prove(ctx, l, u, spec)
+		err = b.Prove(ctx, l.Plan, layout.Environment(l.Plan, spec), func(r plan.Report) caisson.Isolation { return isolation(r, b.Group, u) })
 	}
-	if err == nil {
-		b.mask, b.inside, err = layout.Hide(ctx, spec, b.root.PID, b.client)
-	}
-	defer b.said.Close()
+	defer b.release()
 	if err != nil {
 		closeErr := b.Close() // then it has said all
 		return nil, errors.Join(b.explain(err), closeErr)
 	}
 	return b, nil
-}
-
-func cancelled(ctx context.Context) error {
-	return caisson.Errorf(caisson.CodeCancelled, "cancelled before the sandbox was open: %w", context.Cause(ctx))
 }
 
 // begin starts bwrap, held at its block descriptor, in the box's cgroups.
@@ -110,7 +97,7 @@ func (b *box) begin(w *wrapper, program *os.File, l *layout.Layout, u layout.Use
 	// Not ours to close here: a and l do.
 	all := append(append(append([]*os.File{}, files...), a.files...), l.Trees...)
 	started := make(chan error, 1)
-	go b.watch(func() error { return b.group.Start(b.attributes(a), func() error { return b.start(all, a) }) }, started)
+	go b.watch(func() error { return b.Start(b.attributes(a), func() (*os.Process, error) { return b.start(all, a) }) }, started)
 	return <-started
 }
 
@@ -129,10 +116,10 @@ func (b *box) attributes(a *arguments) *syscall.SysProcAttr {
 }
 
 // start starts bwrap, or the stage that becomes it.
-func (b *box) start(files []*os.File, a *arguments) error {
+func (b *box) start(files []*os.File, a *arguments) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer null.Close()
 	program, argv := plan.WrapperFD, wrapperArguments()
@@ -143,32 +130,26 @@ func (b *box) start(files []*os.File, a *arguments) error {
 		Dir: "/", Env: []string{}, Files: append([]*os.File{null, null, b.said}, files...), Sys: b.attr,
 	})
 	if err != nil {
-		return layout.RefusedStart(err)
+		return nil, layout.RefusedStart(err)
 	}
-	b.process = child
 	if b.wrapper, err = process.Of(child.Pid); err != nil {
-		return caisson.Errorf(caisson.CodeIsolationUnavailable, "bwrap ended at once: %w", err)
+		err = caisson.Errorf(caisson.CodeIsolationUnavailable, "bwrap ended at once: %w", err)
 	}
-	return nil
+	return child, err
 }
 
 // descriptors returns what goes on from plan.StreamFD on, up to the files of a:
 // all of it to be closed once bwrap has its own. The box keeps the other ends.
 func (b *box) descriptors(w *wrapper, program *os.File, l *layout.Layout, a *arguments) ([]*os.File, error) {
-	var theirs []*os.File
+	theirs, err := b.Pairs()
+	if err != nil {
+		return theirs, err
+	}
 	keep := func(ours **os.File, f *os.File, t *os.File, err error) error {
 		if err == nil {
 			*ours, theirs = f, append(theirs, t)
 		}
 		return err
-	}
-	ours, their, err := layout.Pair("stream")
-	if err := keep(&b.stream, ours, their, err); err != nil {
-		return theirs, err
-	}
-	ours, their, err = layout.Pair("control")
-	if err := keep(&b.control, ours, their, err); err != nil {
-		return theirs, err
 	}
 	if l.Outlet == nil { // what comes after it keeps its place
 		if l.Outlet, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
@@ -226,8 +207,6 @@ func (a *arguments) staged() *plan.Stage {
 // admit waits until bwrap has said who its child is, proves that, and lets the
 // child go on. Until then it is held; a bwrap that says nothing is ended.
 func (b *box) admit(ctx context.Context) error {
-	defer b.gate.Close()
-	defer b.info.Close()
 	stop := context.AfterFunc(ctx, func() { _ = b.info.SetReadDeadline(time.Now()) })
 	defer stop()
 	_ = b.info.SetReadDeadline(time.Now().Add(publishBound)) // a pipe has deadlines
@@ -237,14 +216,14 @@ func (b *box) admit(ctx context.Context) error {
 	err := json.NewDecoder(io.LimitReader(b.info, infoLimit)).Decode(&info)
 	switch {
 	case ctx.Err() != nil:
-		return cancelled(ctx)
+		return layout.Cancelled(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return caisson.Errorf(caisson.CodeIsolationUnavailable, "bwrap did not say within %v what it had started, and was ended", publishBound).
 			WithHint("Is it bubblewrap? Reinstall it, or use another engine.")
 	case err != nil:
 		return caisson.Errorf(caisson.CodeIsolationUnavailable, "bwrap could not make the sandbox")
 	}
-	guest, err := process.First(b.process.Pid, info.Child)
+	guest, err := process.First(b.Process.Pid, info.Child)
 	if err != nil {
 		return caisson.Errorf(caisson.CodeIsolationUnavailable, "what bwrap says that it has started could not be proved: %w", err).
 			WithHint("Is it bubblewrap? Reinstall it, or use another engine.")
@@ -256,29 +235,6 @@ func (b *box) admit(ctx context.Context) error {
 		return caisson.Errorf(caisson.CodeSandboxLost, "let the guest begin: %w", err)
 	}
 	return nil
-}
-
-// prove sends the plan, judges the report and greets the guest.
-func (b *box) prove(ctx context.Context, l *layout.Layout, u layout.User, spec caisson.SandboxSpec) error {
-	report, err := layout.Exchange(ctx, b.control, l.Plan)
-	if err != nil {
-		return err
-	}
-	client, err := guest.Connect(ctx, b.stream, guest.Options{
-		Workspace: l.Plan.Workspace, Env: layout.Environment(l.Plan, spec), Limits: spec.Limits, Root: b.root,
-		Identify: process.Within(b.root), OOM: b.group.OOM(), Egress: spec.Egress, Outlet: b.outlet,
-	})
-	b.outlet = nil // the client's, also after an error
-	if err != nil {
-		return err
-	}
-	b.client = client
-	go b.endCutOff() // ends with the client
-	b.isolation = isolation(report, b.group, u)
-	if spec.Egress != nil {
-		b.isolation = sandbox.WithEgress(b.isolation, client.Mode())
-	}
-	return sandbox.Enforce(b.isolation, spec.Require)
 }
 
 // explain adds what bwrap said to an error that it may be the reason for.
@@ -308,16 +264,13 @@ func (b *box) explain(err error) error {
 func (b *box) watch(start func() error, started chan<- error) {
 	runtime.LockOSThread()
 	err := start()
-	if err != nil && b.process == nil {
+	if err != nil && b.Process == nil {
 		runtime.UnlockOSThread()
 		started <- err
 		return
 	}
-	if err != nil && caisson.CodeOf(err) == caisson.CodeInternal {
-		err = caisson.Errorf(caisson.CodeSandboxLost, "limit the guest: %w", err)
-	}
 	started <- err
-	_, waitErr := b.process.Wait()
+	_, waitErr := b.Process.Wait()
 	runtime.UnlockOSThread()
 	b.ended(waitErr)
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox/layout"
 )
 
 // places are where systems install bwrap. PATH plays no part: what it names may
@@ -30,6 +31,7 @@ type wrapper struct {
 	file   *os.File // the very file that was looked at; it is what is run
 	stat   unix.Stat_t
 	digest [sha256.Size]byte
+	probe  layout.Probe // what it has shown
 }
 
 // pinned returns the wrapper that was found first. Where another file or
@@ -42,7 +44,7 @@ func (e *Engine) pinned() (*wrapper, error) {
 			return e.wrapper, nil
 		}
 		e.wrapper.file.Close()
-		e.wrapper, e.probed = nil, nil
+		e.wrapper = nil
 	}
 	w, err := e.find()
 	if err != nil {

@@ -38,7 +38,7 @@ const maxPids = 1 << 22
 const maxMemory = 1 << 50
 
 // readOnly are those that the whole machine's settings are in.
-var readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+var readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure", "/proc/sys", "/proc/sysrq-trigger"}
 
 // create makes the container, which does not run yet. cpus is how many the
 // engine has: it refuses more.

@@ -3,36 +3,18 @@ package container
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/sandbox"
 )
 
 // report makes the isolation report of what the guest found and tried.
 func (b *box) report(r plan.Report, limits caisson.Limits) caisson.Isolation {
-	tests := map[caisson.Control][]string{}
-	for _, t := range r.Tests {
-		tests[caisson.Control(t.Control)] = append(tests[caisson.Control(t.Control)], t.Tried)
-	}
-	landlock := fmt.Sprintf(", Landlock (version %d)", r.Landlock)
-	if r.Landlock == 0 {
-		landlock = ""
-	}
-	by := map[caisson.Control]string{
-		caisson.ControlFiles:      "container of " + b.engine.opts.Name + " with a read-only root" + landlock,
-		caisson.ControlNetwork:    "network namespace of the container, without a network",
-		caisson.ControlProcesses:  "pid namespace of the container, ended with its first process",
-		caisson.ControlDisk:       "size-limited tmpfs for each private directory",
-		caisson.ControlPrivileges: "an unprivileged user, no capabilities, no new privileges",
-		caisson.ControlSyscalls:   "seccomp filter of our own over the engine's",
-	}
+	tests := sandbox.Tested(r.Tests)
 	report := caisson.Isolation{Engine: b.engine.opts.Name}
 	for _, control := range caisson.Controls() {
-		row := caisson.Enforcement{Control: control, By: by[control], Enforced: true}
-		if len(tests[control]) > 0 {
-			row.Test = "tried and refused: " + strings.Join(tests[control], "; ")
-		}
+		row := caisson.Enforcement{Control: control, By: sandbox.By(b.engine.opts.Name, control), Enforced: true, Test: tests[control]}
 		switch {
 		case slices.Contains([]caisson.Control{caisson.ControlMemory, caisson.ControlPids, caisson.ControlCPU}, control):
 			row = b.limitRow(control, r.Seen, limits)
@@ -46,6 +28,8 @@ func (b *box) report(r plan.Report, limits caisson.Limits) caisson.Isolation {
 			row.Fix = "Use an engine that bounds both, such as docker, if that matters here."
 		case control == caisson.ControlFiles && r.Landlock == 0:
 			row.Why = "the engine's filter or its kernel has no Landlock; the container stands alone"
+		case control == caisson.ControlFiles:
+			row.By += fmt.Sprintf(", Landlock (version %d)", r.Landlock)
 		}
 		report.Controls = append(report.Controls, row)
 	}

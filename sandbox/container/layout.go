@@ -16,9 +16,6 @@ import (
 	"github.com/caisson-run/caisson/sandbox"
 )
 
-// homes are the places for HOME inside; the first that is in nothing's way.
-var homes = []string{"/home/agent", "/home/caisson", "/caisson/home"}
-
 // outside are paths of a host that no box may have: the engines' own sockets.
 var outside = []string{"/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock"}
 
@@ -55,7 +52,7 @@ func lentPaths(spec caisson.SandboxSpec) []string {
 func lay(spec caisson.SandboxSpec, u user, s *staging, engine string) *plans {
 	mounts := sandbox.Mounts(spec)
 	l := &plans{tmpfs: map[string]string{}, plan: plan.Plan{
-		ID: string(spec.ID), UID: u.uid, GID: u.gid, User: userName, Home: homeFor(mounts),
+		ID: string(spec.ID), UID: u.uid, GID: u.gid, User: userName, Home: sandbox.Home(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/var/tmp"},
 		Files: spec.Limits.Files, Size: spec.Limits.Size, Proof: proofPath, Outside: outside, Needs: []string{"/bin/sh"}, Ptrace: spec.Ptrace,
 	}}
@@ -115,54 +112,17 @@ func tmpfs(path string, size int64, u user, engine string) string {
 	if path == "/tmp" || path == "/var/tmp" {
 		mode = "1777"
 	}
-	return fmt.Sprintf("rw,exec,nosuid,nodev,size=%d,nr_inodes=%d,mode=%s,uid=%d,gid=%d", size, min(max(size/4096, 1024), 1<<18), mode, u.uid, u.gid)
+	return fmt.Sprintf("rw,exec,nosuid,nodev,size=%d,nr_inodes=%d,mode=%s,uid=%d,gid=%d", size, plan.Inodes(size), mode, u.uid, u.gid)
 }
 
-func homeFor(mounts []caisson.Mount) string {
-	for _, home := range homes {
-		if !slices.ContainsFunc(mounts, func(m caisson.Mount) bool { return sandbox.Overlap(m.Target, home) }) {
-			return home
-		}
-	}
-	return homes[len(homes)-1]
-}
-
-// environment is what every command inside gets: the image's paths, the
-// language, terminal and time zone of the caller, and what the spec names.
-// Later ones count.
+// environment is what every command inside gets: the image's, ours over it, and
+// the rest as in sandbox.Environment.
 func environment(p plan.Plan, image []string, spec caisson.SandboxSpec) []string {
-	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	env = append(env, image...)
+	env := append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, image...)
 	for i, kv := range env {
 		if path, is := strings.CutPrefix(kv, "PATH="); is {
 			env[i] = "PATH=" + path + ":" + p.Home + "/.local/bin:" + p.Home + "/go/bin"
 		}
 	}
-	env = append(env, "LANG=C.UTF-8", "HOME="+p.Home, "USER="+p.User, "LOGNAME="+p.User, "TMPDIR=/tmp")
-	for _, kv := range os.Environ() {
-		name, _, _ := strings.Cut(kv, "=")
-		if name == "LANG" || strings.HasPrefix(name, "LC_") || name == "TERM" || name == "TZ" {
-			env = append(env, kv)
-		}
-	}
-	if spec.Egress != nil {
-		env = append(env, sandbox.ProxyEnv()...)
-	}
-	return merge(append(env, spec.Env...))
-}
-
-// merge keeps the last value of each variable.
-func merge(env []string) []string {
-	at := map[string]int{}
-	var out []string
-	for _, kv := range env {
-		name, _, _ := strings.Cut(kv, "=")
-		if i, known := at[name]; known {
-			out[i] = kv
-			continue
-		}
-		at[name] = len(out)
-		out = append(out, kv)
-	}
-	return out
+	return sandbox.Environment(append(env, "LANG=C.UTF-8", "HOME="+p.Home, "USER="+p.User, "LOGNAME="+p.User, "TMPDIR=/tmp"), spec)
 }

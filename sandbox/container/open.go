@@ -112,7 +112,7 @@ func (e *Engine) farKernel() error {
 func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.InspectResponse, u user) error {
 	e := b.engine
 	mounts := sandbox.Mounts(spec)
-	s, err := e.stage(spec, note{Endpoint: e.at, Instance: b.instance, Holder: e.opts.Instance}, u, homeFor(mounts))
+	s, err := e.stage(spec, note{Endpoint: e.at, Instance: b.instance, Holder: e.opts.Instance}, u, sandbox.Home(mounts))
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 	if u.mapped {
 		if err := e.lend(s, lentPaths(spec), u); err != nil {
 			u = u.asRoot(err)
-			if err := errors.Join(s.unmount(), s.fill(spec, note{e.at, b.instance, e.opts.Instance}, u, homeFor(mounts))); err != nil {
+			if err := errors.Join(s.unmount(), s.fill(spec, note{e.at, b.instance, e.opts.Instance}, u, sandbox.Home(mounts))); err != nil {
 				return caisson.Errorf(caisson.CodeWriteFailed, "make a directory for the box: %w", err)
 			}
 		}

@@ -19,7 +19,7 @@ func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
 	if _, err := os.Stat(filepath.Join(e.dir(), e.opts.Name)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	gone, live, err := e.boxDirs(ctx)
+	gone, live, err := e.boxDirs(ctx, true)
 	var found []caisson.Remnant
 	held := map[caisson.SandboxID]bool{}
 	for _, path := range live {

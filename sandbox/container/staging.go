@@ -167,8 +167,9 @@ type left struct {
 }
 
 // boxDirs returns the directories of boxes, and takes the lock of those that
-// nobody holds; live are those that somebody does.
-func (e *Engine) boxDirs(ctx context.Context) (gone []*left, live []string, err error) {
+// nobody holds; live are those that somebody does. Who only looks takes it
+// shared: two that look are no holder to each other.
+func (e *Engine) boxDirs(ctx context.Context, shared bool) (gone []*left, live []string, err error) {
 	dir := filepath.Join(e.dir(), e.opts.Name)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,7 +183,7 @@ func (e *Engine) boxDirs(ctx context.Context) (gone []*left, live []string, err 
 		if info, err := entry.Info(); err != nil || strings.HasPrefix(entry.Name(), newPrefix) && time.Since(info.ModTime()) < youth {
 			continue // gone meanwhile, or being made: its lock may not be taken yet
 		}
-		l, held := take(path)
+		l, held := take(path, shared)
 		if held {
 			live = append(live, path)
 			continue
@@ -192,10 +193,15 @@ func (e *Engine) boxDirs(ctx context.Context) (gone []*left, live []string, err 
 	return gone, live, err
 }
 
-// take takes the directory of a box, unless it is held.
-func take(path string) (l *left, held bool) {
-	lock := flock.New(filepath.Join(path, "lock"))
-	if locked, err := lock.TryLock(); err == nil && !locked {
+// take takes the directory of a box, unless it is held. One whose lock cannot
+// be tried is held; one that has none is not.
+func take(path string, shared bool) (l *left, held bool) {
+	lock := flock.New(filepath.Join(path, "lock"), flock.SetFlag(os.O_RDONLY))
+	try := lock.TryLock
+	if shared {
+		try = lock.TryRLock
+	}
+	if locked, err := try(); !locked && !errors.Is(err, fs.ErrNotExist) {
 		return nil, true
 	}
 	name := strings.TrimPrefix(filepath.Base(path), newPrefix)

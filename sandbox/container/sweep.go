@@ -19,7 +19,7 @@ func (e *Engine) Sweep(ctx context.Context, record caisson.SandboxRecord) error 
 	if err != nil {
 		return err
 	}
-	l, held := take(e.boxDir(spec.ID))
+	l, held := take(e.boxDir(spec.ID), false)
 	if held {
 		return e.sweepHeld(ctx, record)
 	}
@@ -91,7 +91,7 @@ const tidyBound = 3 * time.Second
 func (e *Engine) Tidy(ctx context.Context) error {
 	ctx, cancel := bound(ctx, tidyBound)
 	defer cancel()
-	gone, _, err := e.boxDirs(ctx)
+	gone, _, err := e.boxDirs(ctx, false)
 	errs := []error{err}
 	for _, l := range gone {
 		if l.note.Instance == "" {

@@ -146,7 +146,8 @@ func (s *stream) connectHTTP(ctx context.Context, req *http.Request, hosts []str
 type outgoing struct {
 	req    *http.Request
 	target rule.Target // with the port that is connected to
-	secret []secret    // that are put in and must not come back
+	secret []secret    // that are put in
+	hide   []swap      // what must not come back
 	socket bool
 }
 

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
@@ -67,10 +71,14 @@ func (p *Proxy) putSecrets(o *outgoing) error {
 			if !found {
 				continue
 			}
-			if len(s.Value) < leastSecret {
+			switch {
+			case len(s.Value) < leastSecret:
 				return p.refuse(o.target.String(), ReasonCredential, fmt.Errorf("%s is not set", s.Env))
+			case strings.ContainsAny(s.Value, "\r\n\x00"):
+				return p.refuse(o.target.String(), ReasonCredential, fmt.Errorf("%s holds a line break, which no header can", s.Env))
 			}
 			values[i], used = filled, true
+			o.hide = append(o.hide, swap{filled, value})
 		}
 	}
 	if o.secret == nil {
@@ -79,9 +87,14 @@ func (p *Proxy) putSecrets(o *outgoing) error {
 	o.target.Port = rule.HTTPS
 	o.req.URL.Scheme, o.req.URL.Host, o.req.Host = "https", o.target.String(), hostHeader(o.target)
 	if !used {
-		o.secret = nil
+		o.secret, o.hide = nil, nil
 		return nil
 	}
+	for _, s := range o.secret {
+		o.hide = append(o.hide, swaps(s.Value, s.placeholder)...)
+	}
+	// The longest first: one may be the beginning of another.
+	slices.SortStableFunc(o.hide, func(a, b swap) int { return len(b.from) - len(a.from) })
 	if o.socket {
 		return p.refuse(o.target.String(), ReasonCredential, errors.New("what comes back over a WebSocket cannot be seen through"))
 	}
@@ -110,6 +123,31 @@ func (s secret) fill(value string) (string, bool) {
 	return "Basic " + base64.StdEncoding.EncodeToString(filled), true
 }
 
+// swap is a text that must not come back, and what stands for it.
+type swap struct{ from, to string }
+
+// swaps are the forms that answers commonly have a value in. That a host hides
+// it in another one cannot be seen: it is the host's own secret.
+func swaps(value, placeholder string) []swap {
+	if len(value) < leastSecret {
+		return nil
+	}
+	all := []swap{{value, placeholder}}
+	for _, form := range []func(string) string{
+		url.QueryEscape, url.PathEscape, html.EscapeString, inJSON,
+		func(s string) string { b, _ := json.Marshal(s); return strings.Trim(string(b), `"`) }, // with what HTML has no use for
+		func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
+	} {
+		if from := form(value); from != value {
+			all = append(all, swap{from, form(placeholder)})
+		}
+	}
+	return all
+}
+
+func inJSON(s string) string { return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\t", `\t`).Replace(s) }
+
 // hideSecrets takes out of an answer what was put into its request.
 func (p *Proxy) hideSecrets(o *outgoing, answer *http.Response) error {
 	if o.secret == nil {
@@ -118,17 +156,19 @@ func (p *Proxy) hideSecrets(o *outgoing, answer *http.Response) error {
 	if coding := answer.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return p.refuse(o.target.String(), ReasonCredential, errors.New("the answer is compressed and cannot be seen through"))
 	}
-	for _, values := range answer.Header {
-		for i := range values {
-			for _, s := range o.secret {
-				if s.Value != "" {
-					values[i] = strings.ReplaceAll(values[i], s.Value, s.placeholder)
-				}
+	answer.Status = "" // the host's own words for the status
+	for name, values := range answer.Header {
+		for _, s := range o.hide {
+			if strings.Contains(strings.ToLower(name), strings.ToLower(s.from)) {
+				delete(answer.Header, name)
+			}
+			for i := range values {
+				values[i] = strings.ReplaceAll(values[i], s.from, s.to)
 			}
 		}
 	}
 	if answer.Body != nil && answer.Body != http.NoBody && answer.Request != nil && answer.Request.Method != http.MethodHead {
-		answer.Body = &hiding{from: answer.Body, secrets: o.secret}
+		answer.Body = &hiding{from: answer.Body, hide: o.hide}
 		answer.ContentLength = -1
 		answer.Header.Del("Content-Length")
 	}
@@ -138,11 +178,11 @@ func (p *Proxy) hideSecrets(o *outgoing, answer *http.Response) error {
 // hiding is a body in which placeholders stand for secrets, also for one that
 // comes in pieces. It holds back only what may be the beginning of a secret.
 type hiding struct {
-	from    io.ReadCloser
-	secrets []secret
-	held    []byte // read and not looked at to its end
-	ready   []byte
-	err     error
+	from  io.ReadCloser
+	hide  []swap
+	held  []byte // read and not looked at to its end
+	ready []byte
+	err   error
 }
 
 func (h *hiding) Read(b []byte) (int, error) {
@@ -153,10 +193,8 @@ func (h *hiding) Read(b []byte) (int, error) {
 		piece := make([]byte, max(len(b), 4<<10))
 		n, err := h.from.Read(piece)
 		h.held, h.err = append(h.held, piece[:n]...), err
-		for _, s := range h.secrets {
-			if s.Value != "" {
-				h.held = bytes.ReplaceAll(h.held, []byte(s.Value), []byte(s.placeholder))
-			}
+		for _, s := range h.hide {
+			h.held = bytes.ReplaceAll(h.held, []byte(s.from), []byte(s.to))
 		}
 		keep := 0
 		if err == nil {
@@ -172,9 +210,9 @@ func (h *hiding) Read(b []byte) (int, error) {
 // begun is how many bytes at the end may be the beginning of a secret.
 func (h *hiding) begun() int {
 	longest := 0
-	for _, s := range h.secrets {
-		for n := min(len(s.Value)-1, len(h.held)); n > longest; n-- {
-			if bytes.HasSuffix(h.held, []byte(s.Value[:n])) {
+	for _, s := range h.hide {
+		for n := min(len(s.from)-1, len(h.held)); n > longest; n-- {
+			if bytes.HasSuffix(h.held, []byte(s.from[:n])) {
 				longest = n
 			}
 		}

@@ -3,10 +3,13 @@ package egress
 import (
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -92,7 +95,7 @@ func TestCredentials(t *testing.T) {
 }
 
 func TestCredentialFailsClosed(t *testing.T) {
-	for _, value := range []string{"", "short"} {
+	for _, value := range []string{"", "short", theSecret + "\n", theSecret + "\r\nHost: evil.com"} {
 		w, placeholder, seen := withCredential(t, value)
 		c := w.open("")
 		c.send("GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nAuthorization: " + placeholder + "\r\n\r\n")
@@ -112,19 +115,63 @@ func TestCredentialFailsClosed(t *testing.T) {
 }
 
 func TestHidingInPieces(t *testing.T) {
-	secrets := []secret{{Credential{Value: "abcabd-abc"}, "PLACE"}, {Credential{Value: "12345678"}, "OTHER"}}
+	secrets := []swap{{"abcabd-abc", "PLACE"}, {"12345678", "OTHER"}}
 	for _, c := range []struct{ from, to string }{
 		{"x abcabcabd-abc y 12345678", "x abcPLACE y OTHER"}, {"abcabd-ab", "abcabd-ab"}, {"1234567", "1234567"}, {"", ""}, {"abcabd-abcabcabd-abc", "PLACEPLACE"},
 	} {
 		for name, reader := range map[string]io.Reader{"whole": strings.NewReader(c.from), "bytes": iotest.OneByteReader(strings.NewReader(c.from)), "with end": iotest.DataErrReader(strings.NewReader(c.from))} {
-			got, err := io.ReadAll(&hiding{from: io.NopCloser(reader), secrets: secrets})
+			got, err := io.ReadAll(&hiding{from: io.NopCloser(reader), hide: secrets})
 			if err != nil || string(got) != c.to {
 				t.Errorf("%s: %q becomes %q, want %q (%v)", name, c.from, got, c.to, err)
 			}
 		}
 	}
-	failing := &hiding{from: io.NopCloser(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("abc")))), secrets: secrets}
+	failing := &hiding{from: io.NopCloser(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("abc")))), hide: secrets}
 	if got, err := io.ReadAll(failing); !errors.Is(err, iotest.ErrTimeout) || string(got) != "a" {
 		t.Errorf("%q %v", got, err)
+	}
+}
+
+// A host that says back what it was sent, in the forms that programs print
+// values in, in its status and in the name of a header.
+func TestSecretComesBackInNoForm(t *testing.T) {
+	const value = `p/a+s"s&<w>ord=%`
+	s := quietTLS(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		got := r.Header.Get("Authorization")
+		_, plain, _ := strings.Cut(got, " ")
+		if decoded, err := base64.StdEncoding.DecodeString(plain); err == nil {
+			plain = strings.TrimPrefix(string(decoded), "user:")
+		}
+		quoted, _ := json.Marshal(plain)
+		c, _, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close() //nolint:errcheck // a test's server
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 %s\r\nConnection: close\r\nX-Query: %s\r\nX-Plain: %s\r\n\r\n", plain, url.QueryEscape(plain), got)
+		_, _ = fmt.Fprintln(c, got, plain, string(quoted), url.QueryEscape(plain), url.PathEscape(plain), html.EscapeString(plain),
+			base64.StdEncoding.EncodeToString([]byte(plain)), base64.URLEncoding.EncodeToString([]byte(plain)))
+	}))
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	w := newWorld(t, Options{Roots: roots, Credentials: []Credential{{Env: "TOKEN", Host: must(rule.ParseHost("example.com")), Header: "authorization", Value: value}}}, "example.com")
+	w.serve("example.com", "443", s.Listener.Addr().String())
+	_, placeholder, _ := strings.Cut(w.proxy.Env()[0], "=")
+	for _, sent := range []string{"Bearer " + placeholder, "Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+placeholder))} {
+		c := w.open("")
+		c.send("GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\nAuthorization: " + sent + "\r\n\r\n")
+		all, err := c.ended()
+		if err != nil || !strings.HasPrefix(all, "HTTP/1.1 200 OK\r\n") || !strings.Contains(all, "X-Plain: "+sent) {
+			t.Errorf("%q %v", all, err)
+		}
+		for _, form := range swaps(value, placeholder) {
+			if strings.Contains(all, form.from) {
+				t.Errorf("%q came back in %q", form.from, all)
+			}
+		}
+		if strings.Contains(all, base64.StdEncoding.EncodeToString([]byte("user:"+value))) {
+			t.Errorf("user name and password came back: %q", all)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,11 +30,18 @@ func (e *Engine) makeDir(id caisson.SandboxID) (*dir, error) {
 	}
 	d := &dir{path: filepath.Join(e.opts.Dir, string(id))}
 	var err error
-	for range 10 { // it may be taken for one that was left, in the moment before it is locked
+	made := false
+	// In the moment before it is locked others may look at its lock, or take it
+	// for one that was left and remove it.
+	for end := time.Now().Add(lockBound); ; <-time.After(time.Millisecond) {
 		if err = os.Mkdir(d.path, 0o700); err == nil {
-			d.lock, err = lockDir(d.path)
+			made = true
+		} else if !made || !errors.Is(err, fs.ErrExist) {
+			break
 		}
-		if err == nil || errors.Is(err, fs.ErrExist) {
+		d.lock, err = lockDir(d.path, unix.LOCK_EX)
+		again := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EWOULDBLOCK)
+		if !again || time.Now().After(end) {
 			break
 		}
 	}
@@ -71,13 +79,18 @@ func (e *Engine) home() error {
 	return nil
 }
 
-// lockDir locks a directory that is still the one of its name.
-func lockDir(path string) (*os.File, error) {
+// lockBound is how long others may look at the lock of a new directory, one
+// after another, before its maker gives up.
+const lockBound = 5 * time.Second
+
+// lockDir locks a directory that is still the one of its name. Who only looks
+// takes it shared: two that look are no holder to each other.
+func lockDir(path string, how int) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	err = unix.Flock(fd, how|unix.LOCK_NB)
 	if err == nil {
 		var held, there unix.Stat_t
 		if err = unix.Fstat(fd, &held); err == nil {
@@ -132,7 +145,7 @@ func (e *Engine) removeDir(id caisson.SandboxID) error {
 		return err
 	}
 	path := filepath.Join(e.opts.Dir, string(id))
-	lock, err := lockDir(path)
+	lock, err := lockDir(path, unix.LOCK_EX)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -157,7 +170,7 @@ func (e *Engine) dirs() ([]caisson.Remnant, error) {
 	for _, entry := range entries {
 		path := filepath.Join(e.opts.Dir, entry.Name())
 		r := caisson.Remnant{Kind: "directory", Name: path, Sandbox: caisson.SandboxID(entry.Name()), Why: "nobody holds its lock"}
-		lock, err := lockDir(path)
+		lock, err := lockDir(path, unix.LOCK_SH)
 		if err == nil {
 			lock.Close()
 		} else {

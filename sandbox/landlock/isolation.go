@@ -4,11 +4,11 @@ package landlock
 
 import (
 	"os"
-	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox"
 )
 
 const other = "Use an engine with namespaces or a container engine; `caisson doctor` tells what keeps them from working here."
@@ -18,16 +18,13 @@ const versionScope = 6
 
 // isolation makes the report of what the guest did and tried.
 func isolation(r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisson.Isolation {
-	tests := map[caisson.Control][]string{}
-	for _, t := range r.Tests {
-		tests[caisson.Control(t.Control)] = append(tests[caisson.Control(t.Control)], t.Tried)
-	}
+	tests := sandbox.Tested(r.Tests)
 	report := caisson.Isolation{Engine: Name}
 	for _, control := range caisson.Controls() {
 		row := row(control, r, g, spec)
 		row.Control = control
-		if len(tests[control]) > 0 {
-			row.Test = "tried and refused: " + strings.Join(tests[control], "; ")
+		if tests[control] != "" {
+			row.Test = tests[control]
 		}
 		report.Controls = append(report.Controls, row)
 	}
@@ -37,7 +34,11 @@ func isolation(r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisso
 func row(control caisson.Control, r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisson.Enforcement {
 	switch control {
 	case caisson.ControlFiles:
-		row := caisson.Enforcement{Enforced: true, By: "Landlock", Why: "names, sizes and times of other files can be seen, their contents cannot"}
+		row := caisson.Enforcement{Enforced: true, By: "Landlock", Why: "names, sizes and times of other files can be seen, and modes and times of the caller's own changed; their contents can be neither"}
+		if os.Geteuid() == 0 { // Landlock has no right for modes
+			row.Enforced, row.Fix = false, "Run caisson as an unprivileged user. "+other
+			row.Why = "as root it can change modes and times of all of root's files, though not their contents"
+		}
 		if spec.GitCover != "" {
 			row.Enforced, row.Fix = false, other
 			row.Why = "the workspace's own .git cannot be covered: programs inside can change where it leads"

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// OpenBound is how long a set-up may take that needs a few milliseconds.
-	OpenBound = 5 * time.Second
+	// openBound is how long a set-up may take that needs a few milliseconds.
+	openBound = 5 * time.Second
 	// reportLimit bounds what a guest may answer.
 	reportLimit = 256 << 10
 )
 
-// Pair makes a connected pair; ours can be waited for with deadlines.
-func Pair(name string) (ours, theirs *os.File, err error) {
+// pair makes a connected pair; ours can be waited for with deadlines.
+func pair(name string) (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		err = unix.SetNonblock(fds[0], true)
@@ -36,14 +36,14 @@ func Pair(name string) (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name), nil
 }
 
-// Exchange sends the plan and returns the report, over our end of a pair, which
+// exchange sends the plan and returns the report, over our end of a pair, which
 // it closes. An error also where the set-up failed.
-func Exchange(ctx context.Context, control *os.File, p plan.Plan) (plan.Report, error) {
+func exchange(ctx context.Context, control *os.File, p plan.Plan) (plan.Report, error) {
 	defer control.Close()
 	var report plan.Report
 	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Now()) })
 	defer stop()
-	_ = control.SetDeadline(time.Now().Add(OpenBound)) // a socket has deadlines
+	_ = control.SetDeadline(time.Now().Add(openBound)) // a socket has deadlines
 	raw, err := json.Marshal(p)
 	if err == nil {
 		_, err = control.Write(raw)
@@ -59,9 +59,9 @@ func Exchange(ctx context.Context, control *os.File, p plan.Plan) (plan.Report, 
 	}
 	switch {
 	case ctx.Err() != nil:
-		return report, caisson.Errorf(caisson.CodeCancelled, "cancelled before the sandbox was open: %w", context.Cause(ctx))
+		return report, Cancelled(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return report, caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox was not set up within %v", OpenBound)
+		return report, caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox was not set up within %v", openBound)
 	case err != nil:
 		return report, caisson.Errorf(caisson.CodeSandboxLost, "set up the sandbox: %w", err)
 	case report.Failed != "":

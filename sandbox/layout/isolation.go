@@ -21,7 +21,7 @@ import (
 // Isolation makes the report of what the set-up did and tried, for an engine
 // with namespaces.
 func Isolation(engine string, r plan.Report, g *process.Group, u User) caisson.Isolation {
-	tests := said(r)
+	tests := sandbox.Tested(r.Tests)
 	report := caisson.Isolation{Engine: engine}
 	for _, control := range caisson.Controls() {
 		row := caisson.Enforcement{Control: control, By: sandbox.By(engine, control), Enforced: true, Test: tests[control]}
@@ -48,30 +48,6 @@ func Isolation(engine string, r plan.Report, g *process.Group, u User) caisson.I
 }
 
 func landlock(r plan.Report) string { return fmt.Sprintf(", Landlock (version %d)", r.Landlock) }
-
-// said says what was tried, and what only read back, of each control.
-func said(r plan.Report) map[caisson.Control]string {
-	tried, read := map[caisson.Control][]string{}, map[caisson.Control][]string{}
-	for _, t := range r.Tests {
-		to := tried
-		if t.Read {
-			to = read
-		}
-		to[caisson.Control(t.Control)] = append(to[caisson.Control(t.Control)], t.Tried)
-	}
-	out := map[caisson.Control]string{}
-	for _, control := range caisson.Controls() {
-		var parts []string
-		if len(tried[control]) > 0 {
-			parts = append(parts, "tried and refused: "+strings.Join(tried[control], "; "))
-		}
-		if len(read[control]) > 0 {
-			parts = append(parts, "read back: "+strings.Join(read[control], "; "))
-		}
-		out[control] = strings.Join(parts, "; ")
-	}
-	return out
-}
 
 func limitRow(control caisson.Control, g *process.Group, u User) caisson.Enforcement {
 	row := g.Row(control)

@@ -22,13 +22,11 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox"
 )
 
 const userName = "agent"
-
-// homes are the places for HOME inside; the first that is in nothing's way.
-var homes = []string{"/home/agent", "/home/caisson", "/caisson/home"}
 
 // system are the read-only directories of the host that every box has.
 var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
@@ -106,13 +104,13 @@ func (d *Lender) Lay(spec caisson.SandboxSpec) (*Layout, User, error) {
 func (d *Lender) layFor(spec caisson.SandboxSpec, u User) (*Layout, error) {
 	mounts := sandbox.Mounts(spec)
 	l := &Layout{Plan: plan.Plan{
-		ID: string(spec.ID), UID: u.Inside, GID: u.InsideGroup, User: userName, Home: homeFor(mounts),
+		ID: string(spec.ID), UID: u.Inside, GID: u.InsideGroup, User: userName, Home: sandbox.Home(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/dev/shm"},
 		Files: spec.Limits.Files, Size: spec.Limits.Size, System: system, Etc: etcPaths(),
 		Proof: "/.proof", Ptrace: spec.Ptrace,
 	}}
 	if len(spec.Hide) > 0 {
-		l.Plan.Mask = Masks
+		l.Plan.Mask = masks
 	}
 	l.listen()
 	if spec.Home != "" {
@@ -174,13 +172,14 @@ func (d *Lender) add(l *Layout, m caisson.Mount, info fs.FileInfo, u User) error
 	return nil
 }
 
-func homeFor(mounts []caisson.Mount) string {
-	for _, home := range homes {
-		if !slices.ContainsFunc(mounts, func(m caisson.Mount) bool { return sandbox.Overlap(m.Target, home) }) {
-			return home
-		}
+// Floor plans a limit of the guest's own where the box's cgroups have none.
+func (l *Layout) Floor(g *process.Group, limits caisson.Limits, u User) {
+	if !g.Enforces(caisson.ControlPids) && u.Outside != 0 {
+		l.Plan.Pids = limits.Pids
 	}
-	return homes[len(homes)-1]
+	if !g.Enforces(caisson.ControlCPU) {
+		l.Plan.CPUs = limits.CPUs
+	}
 }
 
 func etcPaths() []string {
@@ -196,47 +195,14 @@ func etcPaths() []string {
 	return out
 }
 
-// Environment is what every command inside gets: paths of ours, the language,
-// terminal and time zone of the caller, and what the spec names, which goes over
-// all others.
+// Environment is what every command inside gets; see sandbox.Environment.
 func Environment(p plan.Plan, spec caisson.SandboxSpec) []string {
 	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	if info, err := os.Stat("/usr/local/go/bin"); err == nil && info.IsDir() {
 		path = "/usr/local/go/bin:" + path
 	}
-	env := []string{
+	return sandbox.Environment([]string{
 		"PATH=" + path + ":" + p.Home + "/.local/bin:" + p.Home + "/go/bin",
 		"HOME=" + p.Home, "USER=" + p.User, "LOGNAME=" + p.User, "TMPDIR=/tmp",
-	}
-	language := false
-	for _, kv := range os.Environ() {
-		name, _, _ := strings.Cut(kv, "=")
-		if name == "LANG" || strings.HasPrefix(name, "LC_") || name == "TERM" || name == "TZ" {
-			env = append(env, kv)
-			language = language || name == "LANG" || name == "LC_ALL"
-		}
-	}
-	if !language {
-		env = append(env, "LANG=C.UTF-8")
-	}
-	if spec.Egress != nil {
-		env = append(env, sandbox.ProxyEnv()...)
-	}
-	return merge(append(env, spec.Env...))
-}
-
-// merge keeps the last value of each variable.
-func merge(env []string) []string {
-	at := map[string]int{}
-	var out []string
-	for _, kv := range env {
-		name, _, _ := strings.Cut(kv, "=")
-		if i, known := at[name]; known {
-			out[i] = kv
-			continue
-		}
-		at[name] = len(out)
-		out = append(out, kv)
-	}
-	return out
+	}, spec)
 }

@@ -65,7 +65,7 @@ func (u User) asRoot(reason error) User {
 }
 
 // set-up needs these, and loses them before anything else runs.
-var setUpCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SETPCAP}
+var setUpCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SETPCAP}
 
 // layerCapabilities are those with which the kernel works on a private layer, as
 // whoever made it. Programs inside never have them.

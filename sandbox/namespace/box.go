@@ -6,118 +6,104 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/guest"
+	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/sandbox/layout"
-	"github.com/caisson-run/caisson/sandbox/mask"
 )
 
-// box implements caisson.Sandbox.
-type box struct {
-	id       caisson.SandboxID
-	instance caisson.InstanceID
-	group    *process.Group
-	process  *os.Process
-	stream   *os.File // the client's once it is connected
-	control  *os.File
-	outlet   *os.File // the host's end of the way out, until the client has it
-	client   *guest.Client
-	mask     *mask.Mask  // nil where nothing is hidden
-	inside   mask.Client // the client, which hides first where there is something to hide
+// box implements caisson.Sandbox. Its first process is the guest: when that has
+// ended, the kernel has ended all others of its pid namespace.
+type box struct{ *layout.Box }
 
-	root      caisson.ProcessIdentity
-	isolation caisson.Isolation
-
-	done   chan struct{} // the guest has ended and its cgroups are removed
-	undone error         // why they are not; set before done is closed
-
-	closing sync.Once
-	closed  chan struct{}
-	failed  error
-}
-
-// ID implements caisson.Sandbox.
-func (b *box) ID() caisson.SandboxID { return b.id }
-
-// Isolation implements caisson.Sandbox.
-func (b *box) Isolation() caisson.Isolation { return b.isolation }
-
-// Record implements caisson.Sandbox.
-func (b *box) Record() caisson.SandboxRecord {
-	root := b.root
-	state := caisson.SandboxRunning
-	select {
-	case <-b.done:
-		state = caisson.SandboxStopped
-	default:
+// Open implements caisson.Engine.
+func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
+	spec, err := sandbox.Check(spec)
+	if err != nil {
+		return nil, err
 	}
-	return caisson.SandboxRecord{
-		ID: b.id, Instance: b.instance, Engine: Name, State: state, Guest: &root,
-		Leftovers: b.group.Dirs(), Isolation: b.isolation, At: time.Now().UTC(),
+	if _, err := e.program.Open(); err != nil { // missing: said before anything is made
+		return nil, err
 	}
-}
-
-// Hold implements caisson.Sandbox.
-func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
-	return b.inside.Hold(ctx, cmd)
-}
-
-// Files implements caisson.Sandbox.
-func (b *box) Files() caisson.Files { return b.inside.Files() }
-
-// Done implements caisson.Sandbox.
-func (b *box) Done() <-chan struct{} { return b.done }
-
-// watch sees the guest's end. When its first process has ended, the kernel has
-// ended all others of the pid namespace.
-func (b *box) watch() {
-	defer close(b.done)
-	_, err := b.process.Wait()
-	b.undone = errors.Join(err, b.group.Remove())
-}
-
-// endCutOff ends a guest that was cut off: one that lies does not end by itself.
-func (b *box) endCutOff() {
-	<-b.client.Done()
-	_ = b.process.Kill() // it may have ended by itself
-}
-
-// Close implements caisson.Sandbox.
-func (b *box) Close() error {
-	b.closing.Do(func() {
-		defer close(b.closed)
-		_ = b.process.Kill() // it may have ended by itself
-		b.mask.Close()
-		if b.client != nil {
-			_ = b.client.Close() // always nil
-		} else {
-			b.stream.Close()
-			b.control.Close()
-			if b.outlet != nil {
-				b.outlet.Close()
-			}
-		}
-		select {
-		case <-b.done:
-			b.failed = b.undone
-		case <-time.After(layout.EndBound):
-			b.failed = caisson.Errorf(caisson.CodeOrphanAlive, "process %d, the first of sandbox %s, does not end though it was killed", b.process.Pid, b.id)
-		}
+	grouped := make(chan *process.Group, 1)
+	go func() { // takes as long as the plan
+		groups, _ := e.residue.Cgroups() // nil: the report says that there is none
+		grouped <- groups.Make(process.GroupSpec{ID: spec.ID, Limits: spec.Limits})
+	}()
+	l, u, err := e.lender.Lay(spec)
+	b := &box{}
+	b.Box = layout.NewBox(layout.BoxOptions{
+		Engine: Name, Instance: e.opts.Instance, Spec: spec, Group: <-grouped, End: b.end, CutOff: func() { _ = b.end() },
 	})
-	<-b.closed
-	return b.failed
+	if err != nil {
+		return nil, errors.Join(err, b.Abandon())
+	}
+	defer l.Close()
+	if err = b.OpenOutlet(l); err == nil {
+		l.Floor(b.Group, spec.Limits, u)
+		err = b.begin(ctx, e.program, l, u)
+	}
+	if b.Process == nil {
+		return nil, errors.Join(err, b.Abandon())
+	}
+	if err == nil {
+		err = b.prove(ctx, l, u)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
 }
 
-// abandon removes what was made for a guest that did not start.
-func (b *box) abandon() error {
-	for _, f := range []*os.File{b.stream, b.control, b.outlet} {
-		if f != nil {
+// begin starts the guest, held until it gets its plan, in its cgroups.
+func (b *box) begin(ctx context.Context, program *layout.Program, l *layout.Layout, u layout.User) error {
+	theirs, err := b.Pairs()
+	defer func() {
+		for _, f := range theirs {
 			f.Close()
 		}
+	}()
+	if err != nil {
+		return err
 	}
-	return b.group.Remove()
+	if ctx.Err() != nil {
+		return layout.Cancelled(ctx)
+	}
+	attr := l.Attributes(u)
+	files := append(append(append([]*os.File{}, theirs...), l.Outlet), l.Trees...) // not ours to close here: l does
+	err = b.Start(attr, func() (*os.Process, error) {
+		child, err := program.Start(files, attr)
+		if err != nil {
+			return nil, layout.RefusedStart(err)
+		}
+		return child, nil
+	})
+	if b.Process != nil {
+		go b.watch() // ends with the guest
+	}
+	return err
+}
+
+// prove lets the set-up run, judges its report and greets the guest.
+func (b *box) prove(ctx context.Context, l *layout.Layout, u layout.User) error {
+	root, err := process.Of(b.Process.Pid)
+	if err != nil {
+		return caisson.Errorf(caisson.CodeSandboxLost, "read identity of the guest: %w", err)
+	}
+	b.Know(root)
+	return b.Prove(ctx, l.Plan, layout.Environment(l.Plan, b.Spec), func(r plan.Report) caisson.Isolation {
+		return layout.Isolation(Name, r, b.Group, u)
+	})
+}
+
+func (b *box) watch() {
+	_, err := b.Process.Wait()
+	b.Ended(err)
+}
+
+func (b *box) end() error {
+	_ = b.Process.Kill() // it may have ended by itself
+	return nil
 }

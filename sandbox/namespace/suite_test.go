@@ -48,7 +48,9 @@ func engine(t testing.TB) caisson.Engine {
 	return e
 }
 
-func TestSuite(t *testing.T) { sandboxtest.Run(t, sandboxtest.Harness{Engine: engine}) }
+func TestSuite(t *testing.T) {
+	sandboxtest.Run(t, sandboxtest.Harness{Engine: engine, OwnLimits: true})
+}
 
 func TestLife(t *testing.T) {
 	sandboxtest.Life{Engine: func(t testing.TB) sandboxtest.Lasting { return engine(t).(sandboxtest.Lasting) }}.Run(t)

@@ -5,6 +5,7 @@ package sandboxtest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,8 +14,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
@@ -71,6 +75,7 @@ func StormHost(e caisson.Engine) int {
 func (l Life) Run(t *testing.T) {
 	t.Run("TestCase_S04", l.killed)
 	t.Run("Tidy", l.tidied)
+	t.Run("Beside", l.beside)
 	t.Run("Sweep", l.swept)
 	t.Run("Probe", l.probed)
 }
@@ -190,6 +195,69 @@ func (l Life) tidied(t *testing.T) {
 	}
 	if _, err := open.Hold(t.Context(), caisson.Command{Line: "true"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Others look at what there is, and remove what nobody holds, all the time while
+// sandboxes are opened and used: none of these is refused, is limited less, or
+// loses anything.
+func (l Life) beside(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var lookers sync.WaitGroup
+	for range 4 {
+		e := l.Engine(t)
+		lookers.Go(func() { // ends with ctx
+			for ctx.Err() == nil {
+				_, listErr := e.Remnants(ctx)
+				if err := errors.Join(listErr, e.Tidy(ctx)); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	defer lookers.Wait()
+	defer cancel()
+	e := l.Engine(t)
+	probed, err := e.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 15 {
+		sb, err := e.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID(), Require: []caisson.Control{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(probed, sb.Isolation()); diff != "" {
+			t.Errorf("isolation: %s", diff)
+		}
+		l.runs(t, sb, e)
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// runs runs a command in a sandbox and sees that it is listed as alive.
+func (l Life) runs(t *testing.T, sb caisson.Sandbox, e Lasting) {
+	t.Helper()
+	p, err := sb.Hold(t.Context(), caisson.Command{Line: "true"})
+	if err == nil {
+		err = p.Release()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := p.Wait(t.Context()); err != nil || exit.Code != 0 {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	all, err := e.Remnants(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, r := range all {
+		if r.Sandbox == sb.Record().ID && !r.Live {
+			t.Errorf("not alive: %+v", r)
+		}
 	}
 }
 

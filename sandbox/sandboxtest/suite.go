@@ -37,6 +37,9 @@ type Harness struct {
 	SharedPaths bool
 	// SharedNetwork: there is no network of its own, so no loopback either.
 	SharedNetwork bool
+	// OwnLimits: its user namespace has limits of its own for what the kernel
+	// counts by user.
+	OwnLimits bool
 	// Require is what sandboxes are opened with: less than the default for an
 	// engine that does not enforce that.
 	Require []caisson.Control

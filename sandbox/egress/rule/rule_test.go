@@ -24,6 +24,12 @@ func TestCase_S21(t *testing.T) {
 			t.Errorf("%q: taken for allowed.com: %v, want %v (%v, %v)", text, got, same, host, err)
 		}
 	}
+	below := must(Parse("*.allowed.com"))
+	for text, same := range map[string]bool{"a.allowed.com": true, "A.B.Allowed.Com.": true, "evil-allowed.com": false, "allowed.com": false, "allowed.com.evil.com": false} {
+		if host, err := ParseHost(text); err != nil || below.Names(host) != same {
+			t.Errorf("%q: taken for a name below allowed.com: %v, want %v (%v)", text, !same, same, err)
+		}
+	}
 }
 
 func TestAddressesInUnusualForms(t *testing.T) {

@@ -65,7 +65,7 @@ func (d *door) take(guest caisson.ProcessIdentity) (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // the socket is a copy
 	socket, err := conn.File()
 	if err != nil {
 		return nil, err

@@ -85,6 +85,7 @@ func checkHide(patterns []string) error {
 // Feature is what a spec may ask for and not every engine has.
 type Feature string
 
+// Features.
 const (
 	Hide   Feature = "hide"    // files of a workspace that are hidden
 	Layers Feature = "caches"  // directories lent under a private layer

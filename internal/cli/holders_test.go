@@ -76,7 +76,7 @@ func endProcess(ctx context.Context, t testing.TB, id caisson.ProcessIdentity, s
 	if err != nil || process.Alive(id) != caisson.Alive { // looked at when its number is held
 		return
 	}
-	defer unix.Close(fd) //nolint:errcheck // of nothing that is written
+	defer unix.Close(fd)
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
 		return // it has ended
 	}
@@ -111,7 +111,7 @@ func TestHoldersEndWithTheirTest(t *testing.T) {
 	if fd < 0 {
 		return
 	}
-	defer unix.Close(fd) //nolint:errcheck // of nothing that is written
+	defer unix.Close(fd)
 	if !gone(t.Context(), fd, 0) {
 		t.Error("its holder lives")
 	}
@@ -128,7 +128,7 @@ func TestHolderWhoseRecordIsRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // of nothing that is written
+	defer unix.Close(fd)
 	inside := below(p.holder())
 	if len(inside) == 0 {
 		t.Fatal("it has nothing inside")

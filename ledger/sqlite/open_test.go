@@ -262,7 +262,7 @@ func TestLedgerIsRemoved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer l.Close() //nolint:errcheck // of a ledger that is gone
+			defer l.Close()
 			drive, err := lead(t.Context(), l, "r", caisson.Budget{Tokens: 5})
 			if err != nil {
 				t.Fatal(err)

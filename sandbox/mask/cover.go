@@ -3,6 +3,7 @@
 package mask
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"unsafe"
@@ -48,9 +49,7 @@ func (m *Mask) cover(paths []string) []unix.Errno {
 	errnos := make([]unix.Errno, len(paths))
 	fail := func(err error) []unix.Errno {
 		errno := unix.EIO
-		if e, is := err.(unix.Errno); is {
-			errno = e
-		}
+		_ = errors.As(err, &errno)
 		for i := range errnos {
 			errnos[i] = errno
 		}

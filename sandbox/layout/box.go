@@ -139,7 +139,7 @@ func (b *Box) Prove(ctx context.Context, p plan.Plan, env []string, judge func(p
 	report, err := exchange(ctx, b.control, p)
 	if err != nil {
 		cancel()
-		_ = <-greeted // what went wrong is known
+		<-greeted //nolint:errcheck // what went wrong is known
 		return err
 	}
 	if err := <-greeted; err != nil {

@@ -98,11 +98,11 @@ func hostConfig(l *plans, u user, limits caisson.Limits, cpus int, engine string
 }
 
 // security forbids new privileges. Podman is told here what Docker is told by
-// lists of their own.
+// lists of their own; it makes what it likes read-only, which pressure is not of.
 func security(engine string) []string {
 	options := []string{"no-new-privileges"}
 	if engine == Podman {
-		options = append(options, "mask="+strings.Join(masked, ":"))
+		options = append(options, "mask="+strings.Join(append(slices.Clone(masked), "/proc/pressure"), ":"))
 	}
 	return options
 }

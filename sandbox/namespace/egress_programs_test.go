@@ -163,8 +163,8 @@ func TestEgressSSH(t *testing.T) {
 	if _, err := os.Stat(server); err != nil {
 		t.Skip("this machine has no sshd")
 	}
-	if _, err := os.Stat("/run/sshd"); err != nil && os.Getuid() == 0 {
-		t.Skip("root's sshd needs /run/sshd")
+	if os.Getuid() == 0 && os.Mkdir("/run/sshd", 0o755) == nil { // where root's parts with its rights
+		t.Cleanup(func() { _ = os.Remove("/run/sshd") })
 	}
 	if _, err := exec.LookPath("ssh"); err != nil {
 		t.Skip("this machine has no ssh")

@@ -372,6 +372,8 @@ func runStorm(t *testing.T, engine, victim string) {
 	switch {
 	case s.killed == 0 && victim == "spawner" && engine != "bubblewrap":
 		t.Skip("this engine has no spawner")
+	case s.killed == 0 && os.Geteuid() != 0 && (victim == "guest" || victim == "holder") && engine != "namespace" && engine != "bubblewrap":
+		t.Skip("an ordinary user cannot look at this process to find it")
 	case s.killed == 0 || s.seen == 0:
 		t.Error("nothing was killed at work")
 	}

@@ -125,17 +125,17 @@ func TestShell(t *testing.T) {
 	s.write("sh -c 'trap \"echo c-\\$((1+1))-int; exit\" INT; echo b-$((1+1))-up; while :; do sleep 0.1; done'\r")
 	s.see("\nb-2-up\n", 1)
 	s.write("\x03")
-	s.see("c-2-int", 1)
+	s.see("c-2-int\nready> ", 1) // what is typed before that is echoed twice
 	s.write("sh -c 'echo f-$((1+1))-up; exec sleep 61'\r")
 	s.see("\nf-2-up\n", 1)
 	s.write("\x1a")
 	s.see("Stopped", 1)
 	s.write("jobs; echo d-$((1+1))\r")
-	s.see("\nd-2\n", 1)
+	s.see("\nd-2\nready> ", 1)
 	s.write("fg\r")
 	s.see("exec sleep 61'\n", 4) // typed, stopped, listed, and in the foreground again
 	s.write("\x03")
-	s.see("ready> ", 6)
+	s.see("^C\nready> ", 1) // what is typed before that goes with it
 	s.write("jobs; echo e-$((1+1)); exit 7\r")
 	s.see("\ne-2\n", 1)
 	s.see("ended with status 7", 1)

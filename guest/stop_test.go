@@ -40,11 +40,13 @@ func (b *box) alive(tb testing.TB) int {
 }
 
 // started tells whether a process is one of a command's. A holder is the guest's
-// child and bears its name; one that is gone meanwhile is nobody's.
+// child and named so, but for its first moment; one that is gone meanwhile is
+// nobody's.
 func (b *box) started(p proctree.Process) bool {
 	own, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.pid))
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
-	return err == nil && (p.Parent != b.pid || !bytes.Equal(name, own))
+	holder := p.Parent == b.pid && (string(name) == "holder\n" || bytes.Equal(name, own))
+	return err == nil && !holder
 }
 
 // A deadline on a command whose grandchild called setsid, forked twice and holds

@@ -67,7 +67,8 @@ func (h *Host) Hold(ctx context.Context, id caisson.RunID, opts ServeOptions) er
 	if err != nil || r.State.Terminal() {
 		return err
 	}
-	if driven, err := h.Driven(ctx, r); err != nil || driven {
+	r, driven, err := h.Driven(ctx, r)
+	if err != nil || driven || r.State.Terminal() {
 		return err
 	}
 	args := []string{"sandbox", "serve", "--size", fmt.Sprintf("%dx%d", opts.Size.Cols, opts.Size.Rows)}

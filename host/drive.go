@@ -96,7 +96,8 @@ func (h *Host) Await(ctx context.Context, id caisson.RunID) (caisson.Run, error)
 		if err != nil || r.State.Terminal() {
 			return r, err
 		}
-		if driven, err := h.Driven(ctx, r); err != nil || !driven {
+		driven := false
+		if r, driven, err = h.Driven(ctx, r); err != nil || !driven {
 			return r, err
 		}
 		// A driver that dies writes nothing: it is looked for each second.
@@ -112,11 +113,20 @@ func (h *Host) Await(ctx context.Context, id caisson.RunID) (caisson.Run, error)
 	}
 }
 
-// Driven tells whether a process drives the run, as far as can be told here.
-func (h *Host) Driven(ctx context.Context, r caisson.Run) (bool, error) {
-	if r.Lease.Instance == "" {
-		return false, nil
+// Driven tells whether a process drives the run, as far as can be told here, and
+// returns the run as it then is: one that ends says so in the record before its
+// process ends, so that what was read before the look may be old.
+func (h *Host) Driven(ctx context.Context, r caisson.Run) (caisson.Run, bool, error) {
+	for r.Lease.Instance != "" {
+		holder, err := h.Ledger.Instance(ctx, r.Lease.Instance)
+		if err != nil || process.InstanceLiveness(holder) != caisson.Dead {
+			return r, err == nil, err
+		}
+		now, err := h.Ledger.Run(ctx, r.ID)
+		if err != nil || now.Lease.Instance == holder.ID {
+			return now, false, err
+		}
+		r = now
 	}
-	holder, err := h.Ledger.Instance(ctx, r.Lease.Instance)
-	return process.InstanceLiveness(holder) != caisson.Dead, err
+	return r, false, nil
 }

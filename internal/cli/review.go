@@ -205,8 +205,8 @@ func (a *app) sayUndriven(ctx context.Context, h *host.Host, id caisson.RunID) e
 	if err != nil || r.State.Terminal() || a.json {
 		return err
 	}
-	driven, err := h.Driven(ctx, r)
-	if err == nil && !driven {
+	r, driven, err := h.Driven(ctx, r)
+	if err == nil && !driven && !r.State.Terminal() {
 		fmt.Fprintf(a.io.Err, "  nobody drives run %s: caisson runs resume %s\n", id, id)
 	}
 	return err

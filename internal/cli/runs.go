@@ -47,13 +47,23 @@ func (a *app) runsLs() *cobra.Command {
 	return cmd
 }
 
-// undriven says of runs that are on record as at work that nobody works on them.
+// atWork tells whether the record has the run at work.
+func atWork(r caisson.Run) bool {
+	return r.State == caisson.RunRunning || r.State == caisson.RunCancelling
+}
+
+// undriven brings runs to what they are now, and says of those that are on record
+// as at work that nobody works on them.
 func undriven(ctx context.Context, h *host.Host, runs ...caisson.Run) map[caisson.RunID]bool {
 	left := map[caisson.RunID]bool{}
-	for _, r := range runs {
-		if r.State == caisson.RunRunning || r.State == caisson.RunCancelling {
-			driven, err := h.Driven(ctx, r)
-			left[r.ID] = err == nil && !driven
+	for i, r := range runs {
+		if atWork(r) {
+			now, driven, err := h.Driven(ctx, r)
+			if err != nil {
+				continue
+			}
+			runs[i] = now
+			left[r.ID] = !driven && atWork(now)
 		}
 	}
 	return left
@@ -174,7 +184,7 @@ func (a *app) runsLog() *cobra.Command {
 func (a *app) runsAttach() *cobra.Command {
 	cmd := a.runArg("attach RUN", "Watch a run that another process drives, and answer what it asks",
 		func(ctx context.Context, h *host.Host, r caisson.Run) error {
-			driven, err := h.Driven(ctx, r)
+			r, driven, err := h.Driven(ctx, r)
 			if err != nil {
 				return err
 			}

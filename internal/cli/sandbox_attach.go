@@ -112,10 +112,11 @@ func (a *app) afterLook(ctx context.Context, h *host.Host, went terminal.Went, r
 		return nil
 	}
 	if went == terminal.WentLost {
-		driven, err := h.Driven(ctx, r)
+		now, driven, err := h.Driven(ctx, r)
 		if err != nil {
 			return err
 		}
+		r = now
 		if driven { // perhaps it is about to end
 			waiting, done := context.WithTimeout(ctx, lostBound)
 			again, err := h.Await(waiting, r.ID)
@@ -125,8 +126,6 @@ func (a *app) afterLook(ctx context.Context, h *host.Host, went terminal.Went, r
 					WithHint("It goes on. Come back: `caisson sandbox attach %s`.", r.ID)
 			}
 			r = again
-		} else if r, err = h.Ledger.Run(ctx, r.ID); err != nil {
-			return err
 		}
 	}
 	if !r.State.Terminal() && r.Lease.Instance != "" {

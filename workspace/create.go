@@ -48,7 +48,7 @@ type creation struct {
 // returns an error, nothing was made. Errors: CodeNoRepository,
 // CodeRepositoryUnsupported, CodeBaseUnusable, CodeBranchExists,
 // CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed, and what
-// spec.Then returns.
+// spec.Made returns.
 func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Workspace, error) {
 	at, err := w.discover(ctx, spec.Dir)
 	if err != nil {

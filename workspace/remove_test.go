@@ -154,7 +154,10 @@ func files(t testing.TB, dir string, skip ...string) map[string]string {
 			if err != nil {
 				return err
 			}
-			what += " " + info.ModTime().String() + "\n" + string(raw)
+			if !strings.Contains(rel, "objects/") { // whose times git moves when it has use for them
+				what += " " + info.ModTime().String()
+			}
+			what += "\n" + string(raw)
 		case info.Mode()&fs.ModeSymlink != 0:
 			to, err := os.Readlink(path)
 			if err != nil {

@@ -94,6 +94,9 @@ func (w *Workspaces) trashDirs() ([]caisson.WorkspaceID, error) {
 // Prune removes a workspace from the trash for good: its files, and the
 // references that kept its commits.
 func (w *Workspaces) Prune(ctx context.Context, id caisson.WorkspaceID) error {
+	if _, err := w.kept(id); caisson.CodeOf(err) == caisson.CodeNotFound {
+		return err
+	}
 	lock, err := w.lockTrash(ctx, id)
 	if err != nil {
 		return err
@@ -133,8 +136,8 @@ func (w *Workspaces) prune(ctx context.Context, t Trashed) error {
 		},
 		func() error { return removeTree(w.aside(ws, "tree")) },
 		func() error { return removeTree(w.aside(ws, "private")) },
+		func() error { return removeIfThere(w.trash(ws.ID) + ".lock") }, // others could only prune, too
 		func() error { return w.dropTrash(ws.ID) },
-		func() error { return removeIfThere(w.trash(ws.ID) + ".lock") }, // its name is never used again
 	} {
 		if err := errors.Join(step(), ctx.Err()); err != nil {
 			return err

@@ -18,6 +18,9 @@ import (
 // commit, CodeBranchCheckedOut, CodeWorkspaceBindingLost where the repository
 // is another.
 func (w *Workspaces) Restore(ctx context.Context, id caisson.WorkspaceID) (caisson.Workspace, error) {
+	if _, err := w.kept(id); caisson.CodeOf(err) == caisson.CodeNotFound {
+		return caisson.Workspace{}, err
+	}
 	lock, err := w.lockTrash(ctx, id)
 	if err != nil {
 		return caisson.Workspace{}, err

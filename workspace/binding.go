@@ -11,7 +11,8 @@ import (
 
 // Check compares what a workspace is bound to with the disk, without starting
 // a process and without following anything that is found: the repository, the
-// worktree's directory, the pointers between them, and the branch.
+// tree's directory, the pointers between them, and the branch; of a clone, that
+// its tree still has a git directory.
 // CodeWorkspaceBindingLost, with the part that differs in detail "part". The
 // state of the main checkout is no part of it.
 func (w *Workspaces) Check(_ context.Context, ws caisson.Workspace) error {
@@ -24,6 +25,9 @@ func (w *Workspaces) Check(_ context.Context, ws caisson.Workspace) error {
 	}
 	if dev, ino, err := directoryID(ws.Path); err != nil || dev != b.TreeDevice || ino != b.TreeInode {
 		return lost("tree", "its directory is gone, or is another")
+	}
+	if isClone(ws) {
+		return w.checkClone(ws, lost)
 	}
 	if to, err := pointer(filepath.Join(ws.Path, ".git"), "gitdir: "); err != nil || to != b.AdminDir {
 		return lost("pointer", "the .git file in its tree was changed")

@@ -19,10 +19,11 @@ import (
 
 // CreateSpec says what workspace is wanted.
 type CreateSpec struct {
-	Dir    string // a directory in the repository
-	Name   string // default: the run's id, else the workspace's
-	Branch string // default: caisson/<name>
-	Base   string // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
+	Dir    string                // a directory in the repository
+	Name   string                // default: the run's id, else the workspace's
+	Mode   caisson.WorkspaceMode // default: caisson.WorkspaceWorktree
+	Branch string                // default: caisson/<name>
+	Base   string                // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
 	Run    caisson.RunID
 	By     string
 	// Made is called once the workspace is recorded, nil for nothing. Where it
@@ -44,7 +45,8 @@ type creation struct {
 }
 
 // Create makes a workspace: a worktree on a branch of its own, and the shadow
-// that a box is given in place of the repository's git directory. When it
+// that a box is given in place of the repository's git directory; or a clone
+// whose git directory is its own, and the branch in the repository. When it
 // returns an error, nothing was made. Errors: CodeNoRepository,
 // CodeRepositoryUnsupported, CodeBaseUnusable, CodeBranchExists,
 // CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed, and what
@@ -72,6 +74,9 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
 		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
 	}}
+	if c.ws.Mode, err = modeOf(spec.Mode); err != nil {
+		return caisson.Workspace{}, err
+	}
 	note, err := c.note()
 	if err != nil {
 		return caisson.Workspace{}, err
@@ -214,8 +219,8 @@ func (c *creation) checkBranch(ctx context.Context) error {
 	return nil
 }
 
-// makeTree makes the worktree's directory and its record in the repository,
-// locked from the first moment, so that nobody's prune removes it.
+// makeTree makes the workspace's directory. A worktree's record in the repository
+// is locked from the first moment, so that nobody's prune removes it.
 func (c *creation) makeTree(context.Context) error {
 	parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
 	if err := os.MkdirAll(parent, 0o700); err != nil {
@@ -233,6 +238,22 @@ func (c *creation) makeTree(context.Context) error {
 		return failed("make the workspace's directory", err)
 	}
 	c.undo = append(c.undo, func() { _ = os.RemoveAll(c.ws.Path) })
+	b := &c.ws.Binding
+	b.CommonDir, b.Branch = c.repo.common, c.ws.Branch
+	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
+		return failed("look at the repository", err)
+	}
+	if b.TreeDevice, b.TreeInode, err = directoryID(c.ws.Path); err != nil {
+		return failed("look at the workspace's directory", err)
+	}
+	if isClone(c.ws) {
+		return c.makeClone()
+	}
+	return c.makeRecord()
+}
+
+// makeRecord makes the record of a worktree and the pointer to it.
+func (c *creation) makeRecord() error {
 	admin, err := makeAdmin(c.repo.common, c.ws.Name)
 	if err != nil {
 		return failed("make the worktree's record", err)
@@ -252,14 +273,7 @@ func (c *creation) makeTree(context.Context) error {
 			return failed("make the worktree's record", err)
 		}
 	}
-	b := &c.ws.Binding
-	b.CommonDir, b.AdminDir, b.Branch = c.repo.common, admin, c.ws.Branch
-	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
-		return failed("look at the repository", err)
-	}
-	if b.TreeDevice, b.TreeInode, err = directoryID(c.ws.Path); err != nil {
-		return failed("look at the workspace's directory", err)
-	}
+	c.ws.Binding.AdminDir = admin
 	return nil
 }
 
@@ -316,7 +330,7 @@ func (c *creation) makeBranch(ctx context.Context) error {
 // checkOut fills the tree. No filter but the person's own is defined for it.
 func (c *creation) checkOut(ctx context.Context) error {
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
-	inv.index, inv.tree, inv.dir = filepath.Join(c.ws.Binding.AdminDir, "index"), c.ws.Path, c.ws.Path
+	inv.index, inv.tree, inv.dir = c.index(), c.ws.Path, c.ws.Path
 	if _, err := c.git.run(ctx, inv); err != nil {
 		if full(c.ws.Path) { // git does not say why it could not write
 			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the tree of %s: %w", c.ws.Name, err)

@@ -118,9 +118,9 @@ type shadowRefs struct {
 // written to deceive: nothing is followed out of it, sizes and counts are
 // bounded, what is no reference is left out.
 func readShadow(dir string) (shadowRefs, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := openShadow(dir)
 	if err != nil {
-		return shadowRefs{}, err
+		return shadowRefs{}, caisson.Errorf(caisson.CodeImportHeld, "the git directory inside cannot be read: %w", err)
 	}
 	defer root.Close()
 	found := shadowRefs{refs: map[string]string{}}

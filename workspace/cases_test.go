@@ -85,7 +85,9 @@ func TestCase_W06(t *testing.T) {
 }
 
 // The main checkout may be in any state. Origin: reading of peers (K06).
-func TestCheckIgnoresMainCheckout(t *testing.T) {
+func TestCheckIgnoresMainCheckout(t *testing.T) { forModes(t, testCheckIgnoresMainCheckout) }
+
+func testCheckIgnoresMainCheckout(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	box := newBox(t, ws)
@@ -98,7 +100,9 @@ func TestCheckIgnoresMainCheckout(t *testing.T) {
 }
 
 // Origin: reading of peers.
-func TestCase_W07(t *testing.T) {
+func TestCase_W07(t *testing.T) { forModes(t, testCase_W07) }
+
+func testCase_W07(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -150,7 +154,9 @@ func TestCase_W07(t *testing.T) {
 }
 
 // Origin: srt 221, cc 44567.
-func TestCase_S06(t *testing.T) {
+func TestCase_S06(t *testing.T) { forModes(t, testCase_S06) }
+
+func testCase_S06(t *testing.T) {
 	for name, hooks := range map[string]func(wd *world, at string){
 		"link to a directory": func(wd *world, at string) {
 			wd.must(os.MkdirAll(filepath.Join(wd.home, "hooks"), 0o755))
@@ -179,7 +185,9 @@ func TestCase_S06(t *testing.T) {
 
 // The repository's own hooks and settings hold inside; files of the host that
 // they lead to do not come along.
-func TestShadowHasHooksAndNoSecrets(t *testing.T) {
+func TestShadowHasHooksAndNoSecrets(t *testing.T) { forModes(t, testShadowHasHooksAndNoSecrets) }
+
+func testShadowHasHooksAndNoSecrets(t *testing.T) {
 	wd := newWorld(t)
 	secret := filepath.Join(wd.home, "secret")
 	wd.write(secret, "s3cret-content\n")
@@ -207,7 +215,9 @@ func TestShadowHasHooksAndNoSecrets(t *testing.T) {
 }
 
 // Origin: codex 23661, cc 17374.
-func TestCase_S07(t *testing.T) {
+func TestCase_S07(t *testing.T) { forModes(t, testCase_S07) }
+
+func testCase_S07(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -230,7 +240,7 @@ func TestCase_S07(t *testing.T) {
 			t.Errorf("%s: %q", name, s)
 		}
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Fatalf("outer status: %q", s)
 	}
 	stashed := wd.git("rev-parse", "refs/caisson/inside/"+string(ws.ID)+"/stash")
@@ -244,7 +254,9 @@ func TestCase_S07(t *testing.T) {
 }
 
 // Origin: cc 80278.
-func TestCase_S08(t *testing.T) {
+func TestCase_S08(t *testing.T) { forModes(t, testCase_S08) }
+
+func testCase_S08(t *testing.T) {
 	wd := newWorld(t)
 	wd.git("config", "core.repositoryFormatVersion", "1")
 	wd.git("config", "extensions.worktreeConfig", "true")
@@ -255,7 +267,7 @@ func TestCase_S08(t *testing.T) {
 	if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved {
 		t.Fatalf("%+v", got)
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Fatalf("outer status: %q", s)
 	}
 	if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{}); err != nil {

@@ -19,10 +19,11 @@ import (
 
 // CreateSpec says what workspace is wanted.
 type CreateSpec struct {
-	Dir    string // a directory in the repository
-	Name   string // default: the run's id, else the workspace's
-	Branch string // default: caisson/<name>
-	Base   string // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
+	Dir    string                // a directory in the repository
+	Name   string                // default: the run's id, else the workspace's
+	Mode   caisson.WorkspaceMode // default: caisson.WorkspaceWorktree
+	Branch string                // default: caisson/<name>
+	Base   string                // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
 	Run    caisson.RunID
 	By     string
 	// Made is called once the workspace is recorded, nil for nothing. Where it
@@ -44,7 +45,8 @@ type creation struct {
 }
 
 // Create makes a workspace: a worktree on a branch of its own, and the shadow
-// that a box is given in place of the repository's git directory. When it
+// that a box is given in place of the repository's git directory; or a clone
+// whose git directory is its own, and the branch in the repository. When it
 // returns an error, nothing was made. Errors: CodeNoRepository,
 // CodeRepositoryUnsupported, CodeBaseUnusable, CodeBranchExists,
 // CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed, and what
@@ -72,6 +74,9 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
 		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
 	}}
+	if c.ws.Mode, err = modeOf(spec.Mode); err != nil {
+		return caisson.Workspace{}, err
+	}
 	note, err := c.note()
 	if err != nil {
 		return caisson.Workspace{}, err
@@ -113,7 +118,7 @@ func unusable(format string, args ...any) *caisson.Error {
 // branch: who names one has said what is meant.
 func (c *creation) chooseBase(ctx context.Context, base string) error {
 	head, _ := pointer(filepath.Join(c.at.gitDir, "HEAD"), "ref: refs/heads/")
-	commit, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD") + "^{commit}"}})
+	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD")+"^{commit}"))
 	if err != nil || !isObjectID(commit) {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
@@ -214,8 +219,8 @@ func (c *creation) checkBranch(ctx context.Context) error {
 	return nil
 }
 
-// makeTree makes the worktree's directory and its record in the repository,
-// locked from the first moment, so that nobody's prune removes it.
+// makeTree makes the workspace's directory. A worktree's record in the repository
+// is locked from the first moment, so that nobody's prune removes it.
 func (c *creation) makeTree(context.Context) error {
 	parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
 	if err := os.MkdirAll(parent, 0o700); err != nil {
@@ -233,6 +238,22 @@ func (c *creation) makeTree(context.Context) error {
 		return failed("make the workspace's directory", err)
 	}
 	c.undo = append(c.undo, func() { _ = os.RemoveAll(c.ws.Path) })
+	b := &c.ws.Binding
+	b.CommonDir, b.Branch = c.repo.common, c.ws.Branch
+	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
+		return failed("look at the repository", err)
+	}
+	if b.TreeDevice, b.TreeInode, err = directoryID(c.ws.Path); err != nil {
+		return failed("look at the workspace's directory", err)
+	}
+	if isClone(c.ws) {
+		return c.makeClone()
+	}
+	return c.makeRecord()
+}
+
+// makeRecord makes the record of a worktree and the pointer to it.
+func (c *creation) makeRecord() error {
 	admin, err := makeAdmin(c.repo.common, c.ws.Name)
 	if err != nil {
 		return failed("make the worktree's record", err)
@@ -252,14 +273,7 @@ func (c *creation) makeTree(context.Context) error {
 			return failed("make the worktree's record", err)
 		}
 	}
-	b := &c.ws.Binding
-	b.CommonDir, b.AdminDir, b.Branch = c.repo.common, admin, c.ws.Branch
-	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
-		return failed("look at the repository", err)
-	}
-	if b.TreeDevice, b.TreeInode, err = directoryID(c.ws.Path); err != nil {
-		return failed("look at the workspace's directory", err)
-	}
+	c.ws.Binding.AdminDir = admin
 	return nil
 }
 
@@ -268,6 +282,9 @@ func makeAdmin(common, name string) (string, error) {
 	dir := filepath.Join(common, "worktrees")
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
+	}
+	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+		return "", caisson.Errorf(caisson.CodeRepositoryUnsupported, "worktrees of this repository is a link, or no directory")
 	}
 	for n := 0; ; n++ {
 		admin := filepath.Join(dir, name)
@@ -316,7 +333,7 @@ func (c *creation) makeBranch(ctx context.Context) error {
 // checkOut fills the tree. No filter but the person's own is defined for it.
 func (c *creation) checkOut(ctx context.Context) error {
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
-	inv.index, inv.tree, inv.dir = filepath.Join(c.ws.Binding.AdminDir, "index"), c.ws.Path, c.ws.Path
+	inv.index, inv.tree, inv.dir = c.index(), c.ws.Path, c.ws.Path
 	if _, err := c.git.run(ctx, inv); err != nil {
 		if full(c.ws.Path) { // git does not say why it could not write
 			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the tree of %s: %w", c.ws.Name, err)

@@ -42,6 +42,8 @@ type Imported struct {
 	Why       string   `json:"why,omitempty"`        // of Diverged, in a clause
 	IndexKept string   `json:"index_kept,omitempty"` // why the outer index could not be brought along
 	Pinned    []string `json:"pinned,omitempty"`     // other references made inside, under these names
+
+	again bool // the branch may take at another time what it could not take now
 }
 
 // Import brings what was committed inside to the repository. The box is only
@@ -63,7 +65,7 @@ func (w *Workspaces) Import(ctx context.Context, ws caisson.Workspace, box Box, 
 	if err != nil {
 		return Imported{}, failed("read what was seen last", err)
 	}
-	now, err := readShadow(ws.Shadow)
+	now, err := readShadow(ws)
 	if err != nil {
 		return Imported{}, err
 	}
@@ -94,6 +96,12 @@ func (w *Workspaces) Import(ctx context.Context, ws caisson.Workspace, box Box, 
 	}
 	if result.Pinned, err = w.pinOthers(ctx, repo, ws, before, now.refs); err != nil {
 		return result, err
+	}
+	if result.again { // as if what is on the branch inside had not been seen
+		if now.refs[branch] = before[branch]; before[branch] == "" {
+			delete(now.refs, branch)
+		}
+		list = listRefs(now.refs)
 	}
 	seen.Refs = list
 	return result, w.writeState(ws, seen)
@@ -159,6 +167,13 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 	if old == "" {
 		return w.diverge(ctx, repo, ws, seen, old, commit, "the branch was deleted outside")
 	}
+	if isClone(ws) {
+		if at := repo.checkedOut(ws.Branch); at != nil {
+			result, err := w.diverge(ctx, repo, ws, seen, old, commit, "the branch is checked out in "+at.describe())
+			result.again = true
+			return result, err
+		}
+	}
 	updates := []refUpdate{{"refs/heads/" + ws.Branch, commit, old}, {pin(ws.ID, "tip"), commit, ""}}
 	switch {
 	case forward:
@@ -182,6 +197,9 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 // kept; where it is in the way, the index stays. The tree is not touched: it is
 // the agent's, and has the files already.
 func (w *Workspaces) bringIndex(ctx context.Context, repo *repository, ws caisson.Workspace, old, commit string) string {
+	if isClone(ws) {
+		return "" // there is none
+	}
 	inv := repo.in("read-tree", "-i", "-m", old, commit)
 	inv.index = ws.Binding.AdminDir + "/index"
 	_, err := w.git.run(ctx, inv)
@@ -288,8 +306,8 @@ func (w *Workspaces) gitlinkOverRepository(ctx context.Context, repo *repository
 			continue
 		}
 		if root == nil {
-			if root, err = os.OpenRoot(ws.Path); err != nil {
-				return "", failed("look into the tree of "+ws.Name, err)
+			if root, err = boundTree(ws); err != nil {
+				return "", err
 			}
 			defer root.Close() //nolint:gocritic // opened once
 		}

@@ -91,7 +91,11 @@ func (w *Workspaces) restorable(ctx context.Context, t Trashed) error {
 		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", ws.Branch, at.describe()).
 			WithHint("Check out another branch there, then restore the workspace again.")
 	}
-	return nil
+	other, err := w.cloneOn(ctx, repo, ws.Branch)
+	if err == nil && other != nil && other.ID != ws.ID {
+		err = caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is workspace %s's", ws.Branch, other.Name)
+	}
+	return err
 }
 
 // freeAdmin returns where the worktree's record goes: its old place, or one

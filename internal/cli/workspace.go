@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) workspaceCommand() *cobra.Command {
-	return group("workspace", "See and merge what agents did", a.workspaceLs(), a.workspaceDiff(), a.workspaceLog(), a.workspaceMerge())
+	return group("workspace", "See and merge what agents did", a.workspaceLs(), a.workspaceDiff(), a.workspaceLog(), a.workspaceMerge(), a.workspaceRm(), a.workspaceTrash())
 }
 
 func (a *app) workspaceLs() *cobra.Command {

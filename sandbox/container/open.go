@@ -135,6 +135,7 @@ func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 		return err
 	}
 	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec, max(1, b.info.NCPU)); err != nil {
+		b.unheard = caisson.CodeOf(err) == caisson.CodeEngineUnavailable || caisson.CodeOf(err) == caisson.CodeCancelled
 		return err
 	}
 	if b.stream, err = b.attach(ctx); err != nil {

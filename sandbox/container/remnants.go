@@ -19,6 +19,9 @@ func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
 	if _, err := os.Stat(filepath.Join(e.dir(), e.opts.Name)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	// A directory is there before its container and after it, so that in this order
+	// none is taken for nobody's that is made or removed meanwhile.
+	containers, listErr := e.ours(ctx)
 	gone, live, err := e.boxDirs(ctx, true)
 	var found []caisson.Remnant
 	held := map[caisson.SandboxID]bool{}
@@ -28,10 +31,13 @@ func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
 		found = append(found, caisson.Remnant{Kind: "directory", Name: path, Sandbox: id, Live: true, Why: "a process holds its lock"})
 	}
 	for _, l := range gone {
-		found = append(found, caisson.Remnant{Kind: "directory", Name: l.dir, Sandbox: l.id, Why: "nobody holds its lock"})
+		r := caisson.Remnant{Kind: "directory", Name: l.dir, Sandbox: l.id, Why: "nobody holds its lock"}
+		if _, there := containers[l.id]; !there && listErr == nil && l.awaited() {
+			r.Live, r.Why = true, "its process was ended a moment ago; whether the engine still makes its container cannot be told yet"
+		}
+		found = append(found, r)
 		err = errors.Join(err, l.lock.Close())
 	}
-	containers, listErr := e.ours(ctx)
 	for id, name := range containers {
 		r := caisson.Remnant{Kind: "container", Name: name, Sandbox: id, Live: held[id], Why: "a process holds the lock of its directory"}
 		if !r.Live {

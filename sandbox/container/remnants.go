@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/moby/moby/api/types/system"
 	"github.com/moby/moby/client"
 
 	"github.com/caisson-run/caisson"
@@ -30,9 +31,21 @@ func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
 		held[id] = true
 		found = append(found, caisson.Remnant{Kind: "directory", Name: path, Sandbox: id, Live: true, Why: "a process holds its lock"})
 	}
+	now, askErr := "", listErr
+	if listErr == nil && len(gone) > 0 {
+		var info system.Info
+		if _, info, askErr = e.meet(ctx); askErr == nil {
+			now = e.instance(info)
+		}
+	}
 	for _, l := range gone {
 		r := caisson.Remnant{Kind: "directory", Name: l.dir, Sandbox: l.id, Why: "nobody holds its lock"}
-		if _, there := containers[l.id]; !there && listErr == nil && l.awaited() {
+		_, there := containers[l.id]
+		switch {
+		case askErr != nil:
+		case l.note.Instance != "" && l.note.Instance != now:
+			err = errors.Join(err, e.another(l, now))
+		case !there && l.awaited():
 			r.Live, r.Why = true, "its process was ended a moment ago; whether the engine still makes its container cannot be told yet"
 		}
 		found = append(found, r)
@@ -44,6 +57,9 @@ func (e *Engine) Remnants(ctx context.Context) ([]caisson.Remnant, error) {
 			r.Why = "no process stands for it"
 		}
 		found = append(found, r)
+	}
+	if listErr == nil {
+		listErr = askErr
 	}
 	return found, errors.Join(err, listErr)
 }

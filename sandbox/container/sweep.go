@@ -66,8 +66,7 @@ func (e *Engine) end(ctx context.Context, l *left, root *caisson.ProcessIdentity
 		return false, err
 	}
 	if now := e.instance(info); now != l.note.Instance {
-		return false, e.unavailable("sandbox %s is of the engine %q, and %q answers", l.id, l.note.Instance, now).
-			WithHint("Start the engine that it was made with; this one cannot tell whether it is gone.")
+		return false, e.another(l, now)
 	}
 	ctx, cancel := bound(ctx, endBound)
 	defer cancel()
@@ -87,6 +86,12 @@ func (e *Engine) end(ctx context.Context, l *left, root *caisson.ProcessIdentity
 		return there, ended(ctx, *root)
 	}
 	return there, nil
+}
+
+// another says that an engine answers which the box of a directory is not of.
+func (e *Engine) another(l *left, now string) error {
+	return e.unavailable("sandbox %s is of the engine %q, and %q answers", l.id, l.note.Instance, now).
+		WithHint("Start the engine that it was made with; this one cannot tell whether it is gone.")
 }
 
 // tidyBound limits a look at an engine before a command begins its work.

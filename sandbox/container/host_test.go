@@ -4,6 +4,7 @@ package container_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -24,6 +25,9 @@ import (
 // killed; it names the state directory.
 const stormEnv = "CAISSON_TEST_STORM"
 
+// stormSleepEnv is how long its commands take, in seconds: 0.3 if it is not set.
+const stormSleepEnv = "CAISSON_TEST_STORM_SLEEP"
+
 func storm() int {
 	e := container.New(container.Options{
 		Name: container.Docker, Endpoint: os.Getenv(dockerEnv), Guest: sandboxtest.Guest, StateDir: os.Getenv(stormEnv), Image: os.Getenv(imageEnv),
@@ -36,7 +40,7 @@ func storm() int {
 			fmt.Println("failed", err)
 			return 1
 		}
-		p, err := sb.Hold(ctx, caisson.Command{Line: "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' & exec sleep 0.3"})
+		p, err := sb.Hold(ctx, caisson.Command{Line: "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' & exec sleep " + cmp.Or(os.Getenv(stormSleepEnv), "0.3")})
 		if err == nil {
 			err = p.Release()
 		}
@@ -132,6 +136,7 @@ func stateDir(t *testing.T) string {
 func TestCase_S24(t *testing.T) {
 	opts := options(t, container.Docker, dockerEnv)
 	opts.StateDir = stateDir(t)
+	t.Setenv(stormSleepEnv, "1000") // it does not end by itself
 	ids := killed(t, opts.StateDir, 3, 0)
 	if len(ids) != 2 {
 		t.Fatalf("the host named %d processes", len(ids))
@@ -151,7 +156,11 @@ func TestCase_S04(t *testing.T) {
 	opts.StateDir = stateDir(t)
 	e := open(t, opts)
 	for i := range rounds(t) {
-		dead(t, killed(t, opts.StateDir, 1+i%3, time.Duration(rand.IntN(700))*time.Millisecond))
+		most := 700 * time.Millisecond
+		if i%2 == 0 {
+			most = 5 * time.Millisecond // also before the engine has heard of it, and between its answers
+		}
+		dead(t, killed(t, opts.StateDir, 1+i%3, time.Duration(rand.Int64N(int64(most)))))
 		if err := e.Tidy(t.Context()); err != nil {
 			t.Fatal(err)
 		}

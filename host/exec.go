@@ -72,7 +72,7 @@ func (h *Host) NewExec(ctx context.Context, want ExecRequest) (caisson.Run, erro
 	if err != nil {
 		return caisson.Run{}, err
 	}
-	spec, err := h.spec(ctx, request, c)
+	spec, _, err := h.spec(ctx, request, c)
 	if err != nil {
 		return caisson.Run{}, err
 	}

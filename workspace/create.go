@@ -118,7 +118,7 @@ func unusable(format string, args ...any) *caisson.Error {
 // branch: who names one has said what is meant.
 func (c *creation) chooseBase(ctx context.Context, base string) error {
 	head, _ := pointer(filepath.Join(c.at.gitDir, "HEAD"), "ref: refs/heads/")
-	commit, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD") + "^{commit}"}})
+	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD")+"^{commit}"))
 	if err != nil || !isObjectID(commit) {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
@@ -282,6 +282,9 @@ func makeAdmin(common, name string) (string, error) {
 	dir := filepath.Join(common, "worktrees")
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
+	}
+	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+		return "", caisson.Errorf(caisson.CodeRepositoryUnsupported, "worktrees of this repository is a link, or no directory")
 	}
 	for n := 0; ; n++ {
 		admin := filepath.Join(dir, name)

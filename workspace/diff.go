@@ -27,6 +27,9 @@ exec git --no-pager diff --cached --no-color --no-ext-diff --no-textconv ${CAISS
 // either way no program that a repository names runs on the host. What is
 // written may hold any bytes.
 func (w *Workspaces) Diff(ctx context.Context, ws caisson.Workspace, given Box, opts DiffOptions) error {
+	if err := w.checkRepository(ws); err != nil {
+		return err
+	}
 	repo, err := w.repository(ctx, ws.Binding.CommonDir, false)
 	if err != nil {
 		return err
@@ -94,6 +97,9 @@ type Commit struct {
 // Log returns the commits that were imported to the workspace's branch since
 // its base, newest first, at most limit (0: all).
 func (w *Workspaces) Log(ctx context.Context, ws caisson.Workspace, limit int) ([]Commit, error) {
+	if err := w.checkRepository(ws); err != nil {
+		return nil, err
+	}
 	repo, err := w.repository(ctx, ws.Binding.CommonDir, false)
 	if err != nil {
 		return nil, err

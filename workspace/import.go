@@ -65,7 +65,7 @@ func (w *Workspaces) Import(ctx context.Context, ws caisson.Workspace, box Box, 
 	if err != nil {
 		return Imported{}, failed("read what was seen last", err)
 	}
-	now, err := readShadow(ws.Shadow)
+	now, err := readShadow(ws)
 	if err != nil {
 		return Imported{}, err
 	}
@@ -306,8 +306,8 @@ func (w *Workspaces) gitlinkOverRepository(ctx context.Context, repo *repository
 			continue
 		}
 		if root == nil {
-			if root, err = os.OpenRoot(ws.Path); err != nil {
-				return "", failed("look into the tree of "+ws.Name, err)
+			if root, err = boundTree(ws); err != nil {
+				return "", err
 			}
 			defer root.Close() //nolint:gocritic // opened once
 		}

@@ -53,6 +53,13 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		return err
 	}
 	c.ws.Objects = objects
+	b := &c.ws.Binding
+	if b.ObjectsDevice, b.ObjectsInode, err = directoryID(objects[0]); err != nil {
+		return failed("look at the repository's objects", err)
+	}
+	if b.ShadowDevice, b.ShadowInode, err = directoryID(c.ws.Shadow); err != nil {
+		return failed("look at the shadow", err)
+	}
 	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, "refs/caisson/base": c.ws.Base}
 	if c.ws.BaseRef != "" {
 		refs["refs/heads/"+c.ws.BaseRef] = c.ws.Base
@@ -209,6 +216,9 @@ func objectDirs(common string) ([]string, error) {
 	first, err := filepath.EvalSymlinks(filepath.Join(common, "objects"))
 	if err != nil {
 		return nil, failed("find the repository's objects", err)
+	}
+	if first != filepath.Join(common, "objects") && !holdsObjects(first) {
+		return nil, caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository keeps its objects in %s, which is no directory of objects", printable(first))
 	}
 	dirs := []string{first}
 	for i := 0; i < len(dirs); i++ {

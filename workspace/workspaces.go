@@ -3,6 +3,7 @@ package workspace
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,6 +109,10 @@ func (w *Workspaces) box(ctx context.Context, ws caisson.Workspace, given Box) (
 	opened, err := w.opts.Box(ctx, ws)
 	if err != nil {
 		return nil, nil, err
+	}
+	// What stood at the paths when it was opened is what is in it.
+	if err := w.Check(ctx, ws); err != nil {
+		return nil, nil, errors.Join(err, opened.Close())
 	}
 	return opened, opened.Close, nil
 }

@@ -21,12 +21,17 @@ import (
 )
 
 // stormEnv makes the test program a host that opens sandboxes until it is
-// killed; it names the state directory.
-const stormEnv = "CAISSON_TEST_STORM"
+// killed; it names the state directory. The others say of which engine.
+const (
+	stormEnv      = "CAISSON_TEST_STORM"
+	stormNameEnv  = "CAISSON_TEST_STORM_ENGINE"
+	stormAtEnv    = "CAISSON_TEST_STORM_ENDPOINT"
+	stormImageEnv = "CAISSON_TEST_STORM_IMAGE"
+)
 
 func storm() int {
 	e := container.New(container.Options{
-		Name: container.Docker, Endpoint: os.Getenv(dockerEnv), Guest: sandboxtest.Guest, StateDir: os.Getenv(stormEnv), Image: os.Getenv(imageEnv),
+		Name: os.Getenv(stormNameEnv), Endpoint: os.Getenv(stormAtEnv), Guest: sandboxtest.Guest, StateDir: os.Getenv(stormEnv), Image: os.Getenv(stormImageEnv),
 	})
 	ctx := context.Background()
 	for {
@@ -57,10 +62,10 @@ func storm() int {
 
 // killed runs such a host and kills it some time after it has said a number of
 // lines. It returns the processes that it named.
-func killed(t *testing.T, state string, lines int, after time.Duration) []caisson.ProcessIdentity {
+func killed(t *testing.T, opts container.Options, lines int, after time.Duration) []caisson.ProcessIdentity {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-	cmd.Env = append(os.Environ(), stormEnv+"="+state)
+	cmd.Env = append(os.Environ(), stormEnv+"="+opts.StateDir, stormNameEnv+"="+opts.Name, stormAtEnv+"="+opts.Endpoint, stormImageEnv+"="+opts.Image)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -130,40 +135,51 @@ func stateDir(t *testing.T) string {
 // The client is killed while a command runs: that ends too, and all it started.
 // Origin: moby 29700.
 func TestCase_S24(t *testing.T) {
-	opts := options(t, container.Docker, dockerEnv)
-	opts.StateDir = stateDir(t)
-	ids := killed(t, opts.StateDir, 3, 0)
-	if len(ids) != 2 {
-		t.Fatalf("the host named %d processes", len(ids))
+	each(t, func(t *testing.T, opts container.Options) {
+		ids := killed(t, opts, 3, 0)
+		if len(ids) != 2 {
+			t.Fatalf("the host named %d processes", len(ids))
+		}
+		dead(t, ids)
+		e := open(t, opts)
+		if err := e.Tidy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		nothing(t, e)
+	})
+}
+
+// each runs a test at each engine, in a state directory of its own.
+func each(t *testing.T, test func(t *testing.T, opts container.Options)) {
+	for _, engine := range tested() {
+		t.Run(engine.name, func(t *testing.T) {
+			opts := options(t, engine.name, engine.env)
+			opts.StateDir = stateDir(t)
+			test(t, opts)
+		})
 	}
-	dead(t, ids)
-	e := open(t, opts)
-	if err := e.Tidy(t.Context()); err != nil {
-		t.Error(err)
-	}
-	nothing(t, e)
 }
 
 // The host process is killed at any moment during open, exec and close.
 // Origin: codex 21994, 31599; srt 139.
 func TestCase_S04(t *testing.T) {
-	opts := options(t, container.Docker, dockerEnv)
-	opts.StateDir = stateDir(t)
-	e := open(t, opts)
-	for i := range rounds(t) {
-		dead(t, killed(t, opts.StateDir, 1+i%3, time.Duration(rand.IntN(700))*time.Millisecond))
-		if err := e.Tidy(t.Context()); err != nil {
-			t.Fatal(err)
+	each(t, func(t *testing.T, opts container.Options) {
+		e := open(t, opts)
+		for i := range rounds(t) {
+			dead(t, killed(t, opts, 1+i%3, time.Duration(rand.IntN(700))*time.Millisecond))
+			if err := e.Tidy(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			nothing(t, e)
 		}
-		nothing(t, e)
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil || strings.Contains(string(mounts), opts.StateDir) {
-		t.Errorf("a mount is left (%v)", err)
-	}
-	if left, err := os.ReadDir(filepath.Join(opts.StateDir, "ws")); err != nil || len(left) > 0 {
-		t.Errorf("the workspace holds %v (%v)", left, err)
-	}
+		mounts, err := os.ReadFile("/proc/self/mounts")
+		if err != nil || strings.Contains(string(mounts), opts.StateDir) {
+			t.Errorf("a mount is left (%v)", err)
+		}
+		if left, err := os.ReadDir(filepath.Join(opts.StateDir, "ws")); err != nil || len(left) > 0 {
+			t.Errorf("the workspace holds %v (%v)", left, err)
+		}
+	})
 }
 
 func rounds(t *testing.T) int {

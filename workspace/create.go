@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -31,8 +30,6 @@ type CreateSpec struct {
 	// taken back: one of a run that is not recorded is nobody's.
 	Made func(ctx context.Context, ws caisson.Workspace) error
 }
-
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // creation is a workspace being made; undo takes back what was done, last first.
 type creation struct {
@@ -68,8 +65,8 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	}
 	id := caisson.NewWorkspaceID()
 	name := orElse(orElse(spec.Name, string(spec.Run)), string(id))
-	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".") {
-		return caisson.Workspace{}, caisson.Errorf(caisson.CodeUsage, "%q is no name for a workspace: letters, digits, dots, dashes, up to 64", printable(name))
+	if err := w.checkName(ctx, repo, name); err != nil {
+		return caisson.Workspace{}, err
 	}
 	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
 		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
@@ -207,16 +204,18 @@ func (c *creation) checkBase(ctx context.Context) error {
 // checkBranch refuses a branch that is there or in use.
 func (c *creation) checkBranch(ctx context.Context) error {
 	branch := c.ws.Branch
-	if _, err := c.git.run(ctx, c.repo.in("check-ref-format", "refs/heads/"+branch)); err != nil || strings.HasPrefix(branch, "-") || branch == "HEAD" {
-		return caisson.Errorf(caisson.CodeUsage, "%q is no name for a branch", printable(branch))
+	if err := c.checkBranchName(ctx); err != nil {
+		return err
 	}
 	if where := c.repo.checkedOut(branch); where != nil {
 		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", branch, where.describe())
 	}
-	if _, err := c.git.run(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+branch)); err == nil {
-		return caisson.Errorf(caisson.CodeBranchExists, "branch %s exists", branch)
+	if clone, err := c.w.cloneOn(ctx, c.repo, branch); err != nil {
+		return err
+	} else if clone != nil { // its branch was deleted outside
+		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s", branch, clone.Name)
 	}
-	return nil
+	return c.checkBranchFree(ctx)
 }
 
 // makeTree makes the workspace's directory. A worktree's record in the repository
@@ -233,7 +232,7 @@ func (c *creation) makeTree(context.Context) error {
 	c.ws.Path = filepath.Join(parent, c.ws.Name)
 	if err := os.Mkdir(c.ws.Path, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name)
+			return nameTaken(c.ws.Name)
 		}
 		return failed("make the workspace's directory", err)
 	}

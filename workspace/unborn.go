@@ -109,7 +109,8 @@ func (w *Workspaces) remains() ([]remain, error) {
 			found = append(found, temporaries(dir)...)
 		}
 	}
-	return found, err
+	trashed, trashErr := w.trashRemains()
+	return append(found, trashed...), errors.Join(err, trashErr)
 }
 
 // noteRemain tells whether who makes the workspace of a note lives.

@@ -84,7 +84,7 @@ func (w *Workspaces) RestoreFiles(ctx context.Context, ws caisson.Workspace, giv
 		if result.Changes, err = w.changes(ctx, t.repo, from, to); err != nil || from == to {
 			return err
 		}
-		goal, err := t.made(ctx, to)
+		goal, err := t.made(ctx, to, "restore")
 		if err != nil {
 			return err
 		}
@@ -101,15 +101,19 @@ func (w *Workspaces) RestoreFiles(ctx context.Context, ws caisson.Workspace, giv
 	return result, err
 }
 
-// made returns a commit of a tree, which nothing holds.
-func (t *treeLook) made(ctx context.Context, tree string) (string, error) {
-	inv := t.repo.in("commit-tree", "-F", "-", "--", tree)
-	inv.stdin, inv.env = strings.NewReader("restore\n"), []string{
+// made returns a commit of a tree, which nothing holds yet.
+func (t *treeLook) made(ctx context.Context, tree, message string, parents ...string) (string, error) {
+	args := []string{"commit-tree"}
+	for _, p := range parents {
+		args = append(args, "-p", p)
+	}
+	inv := t.repo.in(append(args, "-F", "-", "--", tree)...)
+	inv.stdin, inv.env = strings.NewReader(message+"\n"), []string{
 		"GIT_AUTHOR_NAME=Caisson", "GIT_AUTHOR_EMAIL=caisson@localhost", "GIT_COMMITTER_NAME=Caisson", "GIT_COMMITTER_EMAIL=caisson@localhost",
 	}
 	commit, err := t.w.git.line(ctx, inv)
 	if err != nil {
-		return "", failed("prepare the tree", err)
+		return "", failed("make a commit of the tree", err)
 	}
 	return commit, nil
 }

@@ -32,6 +32,15 @@ func (t *treeLook) takeNow(ctx context.Context, why string) (Snapshot, error) {
 	if err != nil {
 		return snap, err
 	}
+	if !snap.Changed { // when and why it was asked for is told all the same
+		var on []string
+		if isObjectID(t.seen.Snapshot.Head) {
+			on = []string{t.seen.Snapshot.Head}
+		}
+		if snap.Commit, err = t.made(ctx, snap.Commit+"^{tree}", why, on...); err != nil {
+			return snap, err
+		}
+	}
 	if snap.Ref, snap.Name, err = t.pinNow(ctx, snap.Commit); err != nil {
 		return snap, err
 	}

@@ -216,7 +216,7 @@ func (l *look) overlooked(ctx context.Context, box Box) error {
 // take brings all objects that the shadow names to the repository, for pins.
 func (l *look) take(ctx context.Context, box Box) error {
 	var err error
-	if l.refs, err = readShadow(l.ws.Shadow); err != nil {
+	if l.refs, err = readShadow(l.ws); err != nil {
 		return err
 	}
 	if l.inside, err = readGitState(l.ws.Shadow); err != nil {

@@ -2,8 +2,10 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -108,7 +110,11 @@ func (l *look) fromOutside(ctx context.Context) {
 		l.lose(LossOperation, op, "outside, by hand")
 	}
 	l.outside = slices.Concat(l.outside, state.logged, state.state)
-	if refs, err := readShadow(admin); err == nil {
+	if root, err := os.OpenRoot(admin); err == nil {
+		refs, err := readRefs(root)
+		if err = errors.Join(err, root.Close()); err != nil {
+			l.unknown("the references of the worktree's record", err)
+		}
 		l.outer = refs.refs
 		for _, id := range refs.refs {
 			l.outside = append(l.outside, id)

@@ -14,5 +14,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(removerEnv) != "" {
 		os.Exit(remover())
 	}
+	if os.Getenv(mergerEnv) != "" {
+		os.Exit(merger())
+	}
 	os.Exit(sandboxtest.Main(m))
 }

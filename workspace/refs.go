@@ -163,6 +163,11 @@ func readShadow(ws caisson.Workspace) (shadowRefs, error) {
 		return shadowRefs{}, caisson.Errorf(caisson.CodeImportHeld, "the git directory inside cannot be read: %w", err)
 	}
 	defer root.Close()
+	return readRefs(root)
+}
+
+// readRefs is readShadow of any git directory.
+func readRefs(root *os.Root) (shadowRefs, error) {
 	found := shadowRefs{refs: map[string]string{}}
 	packed, err := readRegular(root, "packed-refs", maxPackedRefs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -18,7 +18,7 @@ import (
 // commit, CodeBranchCheckedOut, CodeWorkspaceBindingLost where the repository
 // is another.
 func (w *Workspaces) Restore(ctx context.Context, id caisson.WorkspaceID) (caisson.Workspace, error) {
-	if _, err := w.kept(id); caisson.CodeOf(err) == caisson.CodeNotFound {
+	if _, err := w.trashed(id); caisson.CodeOf(err) == caisson.CodeNotFound {
 		return caisson.Workspace{}, err
 	}
 	lock, err := w.lockTrash(ctx, id)
@@ -29,7 +29,7 @@ func (w *Workspaces) Restore(ctx context.Context, id caisson.WorkspaceID) (caiss
 	if err := w.resumeTrash(ctx, id); err != nil {
 		return caisson.Workspace{}, failed("end what was begun before with workspace "+string(id), err)
 	}
-	t, err := w.kept(id)
+	t, err := w.trashed(id)
 	if err != nil {
 		return caisson.Workspace{}, err
 	}

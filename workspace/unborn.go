@@ -103,6 +103,7 @@ func (w *Workspaces) remains() ([]remain, error) {
 			found = append(found, r)
 		}
 	}
+	found = append(found, w.bringRemains()...)
 	for _, dir := range []string{"views/*", "views/*/info", "shadows/*"} {
 		dirs, _ := filepath.Glob(filepath.Join(globLiteral(w.opts.StateDir), dir)) // the pattern is right
 		for _, dir := range dirs {

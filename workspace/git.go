@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -78,6 +79,7 @@ type invocation struct {
 	args   []string
 	stdin  io.Reader
 	stdout io.Writer // nil collects
+	held   *os.File  // a lock that the command holds too, until it has ended
 	bound  time.Duration
 }
 
@@ -110,7 +112,7 @@ func (p *program) command(inv invocation) process.Command {
 	for _, c := range overrides {
 		args = append(args, "-c", c)
 	}
-	for _, c := range inv.config {
+	for _, c := range append(waiting(), inv.config...) {
 		args = append(args, "-c", c)
 	}
 	env := append([]string{}, p.env...)
@@ -129,10 +131,14 @@ func (p *program) command(inv invocation) process.Command {
 	if inv.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+inv.index)
 	}
-	return process.Command{
+	cmd := process.Command{
 		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
 		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Grace: time.Second, Memory: p.memory,
 	}
+	if inv.held != nil {
+		cmd.Files = []*os.File{inv.held}
+	}
+	return cmd
 }
 
 // run runs a command to its end and returns its output.
@@ -214,6 +220,9 @@ func failed(doing string, err error) error {
 	var known *caisson.Error
 	if errors.As(err, &known) {
 		return err
+	}
+	if lock := lockIn(err); lock != "" {
+		return heldLock(doing, lock, err)
 	}
 	code := caisson.CodeGitFailed
 	var exit *exitError

@@ -200,14 +200,20 @@ func (w *Workspaces) bringIndex(ctx context.Context, repo *repository, ws caisso
 	if isClone(ws) {
 		return "" // there is none
 	}
-	inv := repo.in("read-tree", "-i", "-m", old, commit)
-	inv.index = ws.Binding.AdminDir + "/index"
-	_, err := w.git.run(ctx, inv)
+	err := changeIndex(ctx, ws.Binding.AdminDir, func(index string) error {
+		inv := repo.in("read-tree", "-i", "-m", old, commit)
+		inv.index = index
+		_, err := w.git.run(ctx, inv)
+		return err
+	})
 	var exit *exitError
-	if errors.As(err, &exit) {
+	var known *caisson.Error
+	switch {
+	case errors.As(err, &exit):
 		return exit.complaint
-	}
-	if err != nil {
+	case errors.As(err, &known):
+		return known.Message + ". " + known.Hint
+	case err != nil:
 		return err.Error()
 	}
 	return ""

@@ -55,8 +55,7 @@ func (w *Workspaces) updateRefs(ctx context.Context, repo *repository, message s
 	}
 	inv := repo.in(args...)
 	inv.stdin = &b
-	_, err := w.git.run(ctx, inv)
-	return err
+	return w.writeRefs(ctx, repo, inv, updates)
 }
 
 // branchTip returns the commit of a branch; "" where there is none.

@@ -161,6 +161,9 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 	old, commit := move.old, move.to
 	result := Imported{Old: old, New: commit}
 	if old == commit {
+		if seen.Tip != commit { // the last import was killed before it came to the index
+			result.IndexKept = w.bringIndex(ctx, repo, ws, seen.Tip, commit)
+		}
 		seen.Tip = commit
 		return result, nil
 	}

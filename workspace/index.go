@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/caisson-run/caisson/internal/fault"
 )
 
 // Git that is killed while it writes an index leaves a lock that says nothing of
@@ -78,6 +80,9 @@ func replaceIndex(ctx context.Context, dir, made string, end time.Time, change f
 	}
 	if now, err := os.Lstat(index); !sameIndex(before, now, err) {
 		return false, os.Remove(lock)
+	}
+	if err := fault.Point("workspace.index.locked"); err != nil {
+		return false, errors.Join(err, os.Remove(lock))
 	}
 	return true, os.Rename(lock, index)
 }

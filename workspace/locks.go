@@ -30,12 +30,12 @@ import (
 const (
 	// refLockWait is how long git waits for a reference that another git is
 	// writing, which takes it moments, however many wait.
-	refLockWait = 10 * time.Second
+	refLockWait = 5 * time.Second
 	// packedRefsWait is how long it waits for one that packs all references.
 	packedRefsWait = 30 * time.Second
 	// indexLockWait is how long an index is waited for, which is held for as long
 	// as a checkout takes.
-	indexLockWait = 10 * time.Second
+	indexLockWait = 5 * time.Second
 	// lockPoll is how often one looks again.
 	lockPoll = 20 * time.Millisecond
 )

@@ -11,5 +11,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(makerEnv) != "" {
 		os.Exit(maker())
 	}
+	if os.Getenv(manyEnv) != "" {
+		os.Exit(several())
+	}
 	os.Exit(sandboxtest.Main(m))
 }

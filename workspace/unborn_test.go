@@ -37,7 +37,7 @@ func maker() int {
 	if os.Getenv(refusedEnv) != "" {
 		made = func(context.Context, caisson.Workspace) error { return errors.New("refused") }
 	}
-	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: dyingStore{ledger}}).Create(ctx, workspace.CreateSpec{Dir: repo, Mode: caisson.WorkspaceMode(os.Getenv(modeEnv)), Run: "r7k2", Made: made})
+	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: dyingStore{ledger}, Git: os.Getenv(gitEnv)}).Create(ctx, workspace.CreateSpec{Dir: repo, Mode: caisson.WorkspaceMode(os.Getenv(modeEnv)), Run: "r7k2", Made: made})
 	fmt.Println(err)
 	return 1
 }

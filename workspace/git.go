@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -78,8 +78,8 @@ type invocation struct {
 	env    []string
 	args   []string
 	stdin  io.Reader
-	stdout io.Writer // nil collects
-	held   *os.File  // a lock that the command holds too, until it has ended
+	stdout io.Writer  // nil collects
+	files  []*os.File // that the command holds open too
 	bound  time.Duration
 }
 
@@ -131,14 +131,10 @@ func (p *program) command(inv invocation) process.Command {
 	if inv.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+inv.index)
 	}
-	cmd := process.Command{
+	return process.Command{
 		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
-		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Grace: time.Second, Memory: p.memory,
+		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Memory: p.memory,
 	}
-	if inv.held != nil {
-		cmd.Files = []*os.File{inv.held}
-	}
-	return cmd
 }
 
 // run runs a command to its end and returns its output.
@@ -224,11 +220,11 @@ func failed(doing string, err error) error {
 	if lock := lockIn(err); lock != "" {
 		return heldLock(doing, lock, err)
 	}
-	code := caisson.CodeGitFailed
-	var exit *exitError
-	if errors.As(err, &exit) && strings.Contains(exit.complaint, "No space left on device") || errors.Is(err, syscall.ENOSPC) {
-		code = caisson.CodeDiskFull
+	said := ""
+	if exit := (*exitError)(nil); errors.As(err, &exit) {
+		said = exit.complaint
 	}
+	code := cmp.Or(diskCode(err, said), caisson.CodeGitFailed)
 	return caisson.Errorf(code, "%s: %w", doing, err)
 }
 

@@ -73,18 +73,6 @@ func heldLock(doing, lock string, err error) error {
 		WithHint("If no git is at work in this repository, one was killed: remove %s. Then try again.", printable(lock)).With("file", printable(lock))
 }
 
-// unlessLocked does a thing again as long as the index it needs is locked, and
-// there is time.
-func unlessLocked(ctx context.Context, do func() error) error {
-	end := time.Now().Add(indexLockWait)
-	for {
-		err := do()
-		if lock := lockIn(err); !strings.HasSuffix(lock, "/index.lock") || time.Now().After(end) || !pause(ctx) {
-			return err
-		}
-	}
-}
-
 // pause waits for a moment; false where ctx has ended.
 func pause(ctx context.Context) bool {
 	select {
@@ -208,7 +196,7 @@ func (w *Workspaces) writeRefs(ctx context.Context, repo *repository, inv invoca
 	if err != nil {
 		return fmt.Errorf("note what is to be written: %w", err)
 	}
-	inv.held = note.File
+	inv.files = append(inv.files, note.File)
 	_, err = w.git.run(ctx, inv)
 	if err == nil || lockIn(err) != "" || statusOf(err) > 0 && statusOf(err) < signalled {
 		return errors.Join(err, forget(note))

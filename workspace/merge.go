@@ -137,15 +137,11 @@ func (w *Workspaces) advance(ctx context.Context, repo *repository, at *checkout
 	move := func(extra ...string) error {
 		inv := repo.in(append(append([]string{"read-tree", "-m", "-u"}, extra...), old, commit)...)
 		inv.index, inv.tree, inv.dir = filepath.Join(at.gitDir, "index"), at.tree, at.tree
-		return unlessLocked(ctx, func() error {
-			_, err := w.git.run(ctx, inv)
-			return err
-		})
+		_, err := w.git.run(ctx, inv)
+		return err
 	}
 	if at != nil {
-		if err := move("-n"); lockIn(err) != "" {
-			return failed("bring "+at.tree+" along", err)
-		} else if err != nil {
+		if err := move("-n"); err != nil {
 			return caisson.Errorf(caisson.CodeWorkspaceDirty, "%s cannot be brought along: %w", at.tree, err).WithHint("Move the files that are in the way, then merge again.")
 		}
 	}

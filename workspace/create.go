@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -31,8 +30,6 @@ type CreateSpec struct {
 	// taken back: one of a run that is not recorded is nobody's.
 	Made func(ctx context.Context, ws caisson.Workspace) error
 }
-
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // creation is a workspace being made; undo takes back what was done, last first.
 type creation struct {
@@ -68,8 +65,8 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	}
 	id := caisson.NewWorkspaceID()
 	name := orElse(orElse(spec.Name, string(spec.Run)), string(id))
-	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".") {
-		return caisson.Workspace{}, caisson.Errorf(caisson.CodeUsage, "%q is no name for a workspace: letters, digits, dots, dashes, up to 64", printable(name))
+	if err := w.checkName(ctx, repo, name); err != nil {
+		return caisson.Workspace{}, err
 	}
 	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
 		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
@@ -207,33 +204,27 @@ func (c *creation) checkBase(ctx context.Context) error {
 // checkBranch refuses a branch that is there or in use.
 func (c *creation) checkBranch(ctx context.Context) error {
 	branch := c.ws.Branch
-	if _, err := c.git.run(ctx, c.repo.in("check-ref-format", "refs/heads/"+branch)); err != nil || strings.HasPrefix(branch, "-") || branch == "HEAD" {
-		return caisson.Errorf(caisson.CodeUsage, "%q is no name for a branch", printable(branch))
+	if err := c.checkBranchName(ctx); err != nil {
+		return err
 	}
 	if where := c.repo.checkedOut(branch); where != nil {
 		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", branch, where.describe())
 	}
-	if _, err := c.git.run(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+branch)); err == nil {
-		return caisson.Errorf(caisson.CodeBranchExists, "branch %s exists", branch)
+	if clone, err := c.w.cloneOn(ctx, c.repo, branch); err != nil {
+		return err
+	} else if clone != nil { // its branch was deleted outside
+		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s", branch, clone.Name)
 	}
-	return nil
+	return c.checkBranchFree(ctx)
 }
 
 // makeTree makes the workspace's directory. A worktree's record in the repository
 // is locked from the first moment, so that nobody's prune removes it.
 func (c *creation) makeTree(context.Context) error {
-	parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return failed("make the workspace's directory", err)
-	}
-	parent, err := filepath.EvalSymlinks(parent)
+	err := c.makeDir()
 	if err != nil {
-		return failed("make the workspace's directory", err)
-	}
-	c.ws.Path = filepath.Join(parent, c.ws.Name)
-	if err := os.Mkdir(c.ws.Path, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name)
+			return nameTaken(c.ws.Name)
 		}
 		return failed("make the workspace's directory", err)
 	}
@@ -252,9 +243,45 @@ func (c *creation) makeTree(context.Context) error {
 	return c.makeRecord()
 }
 
-// makeRecord makes the record of a worktree and the pointer to it.
+// makeDir makes the directory of the tree, and those above it, which go with the
+// last other workspace.
+func (c *creation) makeDir() (err error) {
+	for range 10 {
+		parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
+		if err := os.MkdirAll(parent, 0o700); err != nil {
+			return err
+		}
+		if parent, err = filepath.EvalSymlinks(parent); err == nil {
+			c.ws.Path = filepath.Join(parent, c.ws.Name)
+			err = os.Mkdir(c.ws.Path, 0o755)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// makeRecord makes the record of a worktree and the pointer to it. It is made
+// aside, and comes among the others when it is whole: a prune by anybody else
+// would remove one that does not say yet that it is locked.
 func (c *creation) makeRecord() error {
-	admin, err := makeAdmin(c.repo.common, c.ws.Name)
+	aside := recordAside(c.repo.common, c.ws.ID)
+	c.undo = append(c.undo, func() { _ = os.RemoveAll(aside) })
+	if err := os.Mkdir(aside, 0o755); err != nil {
+		return failed("make the worktree's record", err)
+	}
+	for _, file := range []struct{ name, text string }{
+		{"locked", fmt.Sprintf("caisson: workspace %s (%s) is in use; remove it with caisson", c.ws.Name, c.ws.ID)},
+		{"commondir", "../..\n"},
+		{"gitdir", filepath.Join(c.ws.Path, ".git") + "\n"},
+		{"HEAD", "ref: refs/heads/" + c.ws.Branch + "\n"},
+	} {
+		if err := writeFile(filepath.Join(aside, file.name), []byte(file.text), 0o644); err != nil {
+			return failed("make the worktree's record", err)
+		}
+	}
+	admin, err := placeRecord(aside, c.repo.common, c.ws.Name)
 	if err != nil {
 		return failed("make the worktree's record", err)
 	}
@@ -262,42 +289,40 @@ func (c *creation) makeRecord() error {
 		_ = os.RemoveAll(admin)
 		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
 	})
-	for _, file := range []struct{ path, text string }{
-		{filepath.Join(admin, "locked"), fmt.Sprintf("caisson: workspace %s (%s) is in use; remove it with caisson", c.ws.Name, c.ws.ID)},
-		{filepath.Join(admin, "commondir"), "../..\n"},
-		{filepath.Join(admin, "gitdir"), filepath.Join(c.ws.Path, ".git") + "\n"},
-		{filepath.Join(admin, "HEAD"), "ref: refs/heads/" + c.ws.Branch + "\n"},
-		{filepath.Join(c.ws.Path, ".git"), "gitdir: " + admin + "\n"},
-	} {
-		if err := writeFile(file.path, []byte(file.text), 0o644); err != nil {
-			return failed("make the worktree's record", err)
-		}
+	if err := writeFile(filepath.Join(c.ws.Path, ".git"), []byte("gitdir: "+admin+"\n"), 0o644); err != nil {
+		return failed("make the worktree's record", err)
 	}
 	c.ws.Binding.AdminDir = admin
 	return nil
 }
 
-// makeAdmin makes a directory of a free name below worktrees.
-func makeAdmin(common, name string) (string, error) {
+// recordAside is where a worktree's record is made.
+func recordAside(common string, id caisson.WorkspaceID) string {
+	return filepath.Join(common, "caisson-"+string(id))
+}
+
+// placeRecord gives a record a free name below worktrees.
+func placeRecord(aside, common, name string) (string, error) {
 	dir := filepath.Join(common, "worktrees")
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
 	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
 		return "", caisson.Errorf(caisson.CodeRepositoryUnsupported, "worktrees of this repository is a link, or no directory")
 	}
-	for n := 0; ; n++ {
+	for n, tries := 0, 0; ; n, tries = n+1, tries+1 {
 		admin := filepath.Join(dir, name)
 		if n > 0 {
 			admin += fmt.Sprint("-", n)
 		}
-		err := os.Mkdir(admin, 0o755)
-		if errors.Is(err, fs.ErrNotExist) { // the last other worktree went meanwhile
-			if err = os.MkdirAll(dir, 0o755); err == nil {
+		err := unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, admin, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EINVAL) { // a file system that does not know how
+			err = os.Rename(aside, admin) // looks before
+		}
+		if errors.Is(err, fs.ErrNotExist) { // none was there yet, or the last other one went
+			if err = os.Mkdir(dir, 0o755); (err == nil || errors.Is(err, fs.ErrExist)) && tries <= 1000 {
+				n--
 				continue
 			}
 		}
-		if !errors.Is(err, fs.ErrExist) || n > 1000 {
+		if !errors.Is(err, fs.ErrExist) || tries > 1000 {
 			return admin, err
 		}
 	}

@@ -197,3 +197,30 @@ func TestRestoreBesideAnotherRecord(t *testing.T) {
 		t.Errorf("%v", found.Losses)
 	}
 }
+
+// A private clone goes and comes back like a worktree; it has no record in the
+// repository.
+func TestRemoveClone(t *testing.T) {
+	wd := newWorld(t)
+	wd.boxes()
+	ws := wd.create(workspace.CreateSpec{Name: "r7", Mode: caisson.WorkspaceClone})
+	wd.work(ws, muchToLose)
+	found := wd.inspect(ws)
+	for _, kind := range []workspace.LossKind{workspace.LossChange, workspace.LossIgnored, workspace.LossCommit, workspace.LossRef, workspace.LossStash, workspace.LossReflog} {
+		if !found.Has(kind) {
+			t.Errorf("no %s among %v", kind, found.Losses)
+		}
+	}
+	if found.Has(workspace.LossUnknown) || found.Has(workspace.LossDamage) {
+		t.Errorf("%v", found.Losses)
+	}
+	before, private := files(t, ws.Path), files(t, filepath.Dir(ws.Home), "lock")
+	wd.remove(discard(t, found))
+	wd.git("reflog", "expire", "--expire=now", "--all")
+	wd.git("gc", "-q", "--prune=now")
+	back := wd.restore(ws)
+	if diff := cmp.Diff(before, files(t, back.Path)) + cmp.Diff(private, files(t, filepath.Dir(ws.Home), "lock")); diff != "" {
+		t.Error(diff)
+	}
+	wd.work(back, "set -e; git fsck --full --no-dangling; git stash pop -q; git cat-file -e v1^{tag}; git rev-parse side")
+}

@@ -219,7 +219,12 @@ func (l *look) take(ctx context.Context, box Box) error {
 	if l.refs, err = readShadow(l.ws); err != nil {
 		return err
 	}
-	if l.inside, err = readGitState(l.ws.Shadow); err != nil {
+	root, err := boundShadow(l.ws)
+	if err != nil {
+		return err
+	}
+	l.inside, err = readGitState(root)
+	if err = errors.Join(err, root.Close()); err != nil {
 		return err
 	}
 	for _, op := range l.inside.operations {

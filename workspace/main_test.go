@@ -14,5 +14,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(removerEnv) != "" {
 		os.Exit(remover())
 	}
+	if os.Getenv(mergerEnv) != "" {
+		os.Exit(merger())
+	}
+	if os.Getenv(manyEnv) != "" {
+		os.Exit(several())
+	}
 	os.Exit(sandboxtest.Main(m))
 }

@@ -94,7 +94,7 @@ func (w *Workspaces) trashDirs() ([]caisson.WorkspaceID, error) {
 // Prune removes a workspace from the trash for good: its files, and the
 // references that kept its commits.
 func (w *Workspaces) Prune(ctx context.Context, id caisson.WorkspaceID) error {
-	if _, err := w.kept(id); caisson.CodeOf(err) == caisson.CodeNotFound {
+	if _, err := w.trashed(id); caisson.CodeOf(err) == caisson.CodeNotFound {
 		return err
 	}
 	lock, err := w.lockTrash(ctx, id)
@@ -102,7 +102,7 @@ func (w *Workspaces) Prune(ctx context.Context, id caisson.WorkspaceID) error {
 		return err
 	}
 	defer lock.Close()
-	t, err := w.kept(id)
+	t, err := w.trashed(id)
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,8 @@ func (w *Workspaces) Prune(ctx context.Context, id caisson.WorkspaceID) error {
 	return nil
 }
 
-// kept returns what is in the trash of a workspace, whose lock is held.
-func (w *Workspaces) kept(id caisson.WorkspaceID) (Trashed, error) {
+// trashed returns what is in the trash of a workspace, whose lock is held.
+func (w *Workspaces) trashed(id caisson.WorkspaceID) (Trashed, error) {
 	t, err := w.readTrashed(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, caisson.Errorf(caisson.CodeNotFound, "workspace %s is not in the trash", id)

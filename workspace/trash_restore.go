@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,7 +19,7 @@ import (
 // commit, CodeBranchCheckedOut, CodeWorkspaceBindingLost where the repository
 // is another.
 func (w *Workspaces) Restore(ctx context.Context, id caisson.WorkspaceID) (caisson.Workspace, error) {
-	if _, err := w.kept(id); caisson.CodeOf(err) == caisson.CodeNotFound {
+	if _, err := w.trashed(id); caisson.CodeOf(err) == caisson.CodeNotFound {
 		return caisson.Workspace{}, err
 	}
 	lock, err := w.lockTrash(ctx, id)
@@ -29,7 +30,7 @@ func (w *Workspaces) Restore(ctx context.Context, id caisson.WorkspaceID) (caiss
 	if err := w.resumeTrash(ctx, id); err != nil {
 		return caisson.Workspace{}, failed("end what was begun before with workspace "+string(id), err)
 	}
-	t, err := w.kept(id)
+	t, err := w.trashed(id)
 	if err != nil {
 		return caisson.Workspace{}, err
 	}
@@ -108,12 +109,15 @@ func (w *Workspaces) freeAdmin(t Trashed) (string, error) {
 	if _, err := os.Lstat(old); errors.Is(err, fs.ErrNotExist) {
 		return old, nil
 	}
-	common := t.Workspace.Binding.CommonDir
-	admin, err := makeAdmin(common, t.Workspace.Name)
-	if err != nil {
-		return "", err
+	for n := 1; ; n++ {
+		admin := filepath.Join(filepath.Dir(old), fmt.Sprint(t.Workspace.Name, "-", n))
+		if _, err := os.Lstat(admin); err == nil && n < 1000 {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", failed("find a place for the worktree's record", err)
+		}
+		return admin, nil
 	}
-	return admin, os.Remove(admin)
 }
 
 // restore does it. Each step can be done again.

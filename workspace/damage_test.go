@@ -54,8 +54,8 @@ func TestRemoveDamaged(t *testing.T) {
 		"log is a pipe": func(wd *world, ws caisson.Workspace) {
 			wd.must(exec.Command("mkfifo", filepath.Join(ws.Shadow, "logs", "pipe")).Run())
 		},
-		"unreadable":        func(wd *world, ws caisson.Workspace) { wd.must(os.Chmod(filepath.Join(ws.Path, "sub"), 0)) },
-		"tree not writable": func(wd *world, ws caisson.Workspace) { wd.must(os.Chmod(ws.Path, 0o555)) },
+		"unreadable":        func(wd *world, ws caisson.Workspace) { wd.close(filepath.Join(ws.Path, "sub"), 0) },
+		"tree not writable": func(wd *world, ws caisson.Workspace) { wd.close(ws.Path, 0o555) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			wd, ws := trashWorld(t, "echo x >x; git add x; git commit -qm unpushed; echo y >y")
@@ -93,6 +93,12 @@ func TestRemoveDamaged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// close gives a directory a mode until the test ends.
+func (wd *world) close(dir string, mode os.FileMode) {
+	wd.must(os.Chmod(dir, mode))
+	wd.t.(*testing.T).Cleanup(func() { _ = os.Chmod(dir, 0o755) }) // gone; else it is to be removed
 }
 
 // otherRecord makes the worktree's record another's.

@@ -63,7 +63,7 @@ func TestSequences(t *testing.T) {
 	if err := checks.Value.Set(strconv.Itoa(n)); err != nil {
 		t.Fatal(err)
 	}
-	defer checks.Value.Set(before) //nolint:errcheck // it was its value
+	defer checks.Value.Set(before)
 	wd := newWorld(t)
 	wd.boxes()
 	made, discarded := 0, 0

@@ -22,11 +22,11 @@ func (w *Workspaces) Restore(ctx context.Context, id caisson.WorkspaceID) (caiss
 	if _, err := w.trashed(id); caisson.CodeOf(err) == caisson.CodeNotFound {
 		return caisson.Workspace{}, err
 	}
-	lock, err := w.lockTrash(ctx, id)
+	release, err := w.lockTrash(ctx, id)
 	if err != nil {
 		return caisson.Workspace{}, err
 	}
-	defer lock.Close()
+	defer release()
 	if err := w.resumeTrash(ctx, id); err != nil {
 		return caisson.Workspace{}, failed("end what was begun before with workspace "+string(id), err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-run/caisson/host"
 	"github.com/caisson-run/caisson/workspace"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // maxShown bounds the losses that are shown of one workspace.
@@ -120,8 +121,10 @@ func (a *app) showRemovals(w io.Writer, removals []host.Removal) {
 	}
 }
 
-// confirm asks a person at the terminal; anything but a yes is a no.
+// confirm asks a person at the terminal; anything but a yes is a no. What was
+// typed before the question was there is no answer to it.
 func (a *app) confirm(question string) bool {
+	_ = unix.IoctlSetInt(int(a.io.In.Fd()), unix.TCFLSH, unix.TCIFLUSH) // it is a terminal
 	fmt.Fprintf(a.io.Out, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(a.io.In).ReadString('\n')
 	if err != nil {

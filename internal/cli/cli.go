@@ -32,8 +32,11 @@ type app struct {
 	json bool
 }
 
-// exitError ends the program with a status that is not an error's.
-type exitError struct{ status int }
+// exitError ends the program with a status that is not an error's code's.
+type exitError struct {
+	status int
+	err    error // to be told, if any
+}
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 
@@ -51,6 +54,9 @@ func Main(ctx context.Context, args []string, given IO) int {
 	}
 	var exit *exitError
 	if errors.As(err, &exit) {
+		if exit.err != nil {
+			a.fail(exit.err)
+		}
 		return exit.status
 	}
 	return a.fail(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/kernel"
 	"github.com/caisson-run/caisson/sandbox"
+	"github.com/caisson-run/caisson/sandbox/container"
 	"github.com/caisson-run/caisson/workspace"
 )
 
@@ -118,9 +119,12 @@ func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want Run
 	if _, err := h.guest(); err != nil {
 		return err
 	}
-	engine, _, err := sandbox.Choose(ctx, h.engines, orElse(want.Engine, c.Engine), spec.Require)
+	engine, iso, err := sandbox.Choose(ctx, h.engines, orElse(want.Engine, c.Engine), spec.Require)
 	if err != nil {
 		return err
+	}
+	if made, is := engine.(*container.Engine); is && iso.Pending != "" {
+		made.Announce() // a process without a person may be the one that opens it
 	}
 	spec.Engine = engine.Name()
 	return nil

@@ -147,7 +147,14 @@ func usageOf(cmd *cobra.Command, err error) error {
 
 // host opens the host for one command.
 func (a *app) host(ctx context.Context) (*host.Host, error) {
-	return host.Open(ctx, host.Options{Env: a.io.Env, Dir: a.io.Dir})
+	return host.Open(ctx, host.Options{Env: a.io.Env, Dir: a.io.Dir, Notice: a.notice})
+}
+
+// notice tells the person what is waited for; programs read no such lines.
+func (a *app) notice(text string) {
+	if !a.json {
+		fmt.Fprintf(a.io.Err, "  %s\n", printable(text))
+	}
 }
 
 // with opens the host, calls use, and closes it.

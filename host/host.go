@@ -24,6 +24,8 @@ import (
 type Options struct {
 	Env func(string) string
 	Dir string // working directory of the person
+	// Notice tells the person, in a line, what is waited for. Nil: nobody is told.
+	Notice func(text string)
 }
 
 // Host is one opened machine. Its fields are read-only.
@@ -34,6 +36,7 @@ type Host struct {
 
 	env        func(string) string
 	dir        string
+	notice     func(text string)
 	workspaces *workspace.Workspaces
 	engines    []caisson.Engine
 	instance   *process.Registration // registered when this process first drives
@@ -47,7 +50,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{Paths: paths, env: opts.Env, dir: opts.Dir}
+	h := &Host{Paths: paths, env: opts.Env, dir: opts.Dir, notice: opts.Notice}
 	if h.Config, err = h.configWith(repoFiles{}); err != nil {
 		return nil, err
 	}

@@ -120,6 +120,12 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
 		}
+		if err := unreadableIn(c.repo.common); err != nil {
+			return err
+		}
+		if id, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "HEAD"}}); err == nil && isObjectID(id) {
+			return unusable("the commit of HEAD, %s, is missing, damaged or not to be read", id).WithHint("`git fsck` tells what else is; or name another base with `--base`.")
+		}
 		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base with `--base`.")
 	}
 	c.ws.Base = commit
@@ -222,21 +228,23 @@ func (c *creation) checkBranch(ctx context.Context) error {
 // is locked from the first moment, so that nobody's prune removes it.
 func (c *creation) makeTree(context.Context) error {
 	parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return failed("make the workspace's directory", err)
-	}
-	parent, err := filepath.EvalSymlinks(parent)
-	if err != nil {
-		return failed("make the workspace's directory", err)
-	}
-	c.ws.Path = filepath.Join(parent, c.ws.Name)
-	if err := os.Mkdir(c.ws.Path, 0o755); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nameTaken(c.ws.Name)
+	var err error
+	for range 5 { // who removes the last workspace of the repository removes that directory
+		if c.ws.Path, err = makeDir(parent, c.ws.Name); !errors.Is(err, fs.ErrNotExist) {
+			break
 		}
-		return failed("make the workspace's directory", err)
 	}
-	c.undo = append(c.undo, func() { _ = os.RemoveAll(c.ws.Path) })
+	if errors.Is(err, fs.ErrExist) && isThere(c.ws.Path) {
+		_ = os.Remove(filepath.Dir(c.ws.Path)) // only where it is empty
+		return nameTaken(c.ws.Name)
+	}
+	if err != nil {
+		return unmade("make the workspace's directory", err)
+	}
+	c.undo = append(c.undo, func() {
+		_ = os.RemoveAll(c.ws.Path)
+		_ = os.Remove(filepath.Dir(c.ws.Path)) // only where it is empty
+	})
 	b := &c.ws.Binding
 	b.CommonDir, b.Branch = c.repo.common, c.ws.Branch
 	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
@@ -251,11 +259,30 @@ func (c *creation) makeTree(context.Context) error {
 	return c.makeRecord()
 }
 
+// makeDir makes a directory below one that is made where it is missing, and
+// returns its path without links.
+func makeDir(parent, name string) (string, error) {
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return "", err
+	}
+	parent, err := filepath.EvalSymlinks(parent)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(parent, name)
+	return path, os.Mkdir(path, 0o755)
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return path != "" && err == nil
+}
+
 // makeRecord makes the record of a worktree and the pointer to it.
 func (c *creation) makeRecord() error {
 	admin, err := makeAdmin(c.repo.common, c.ws.Name)
 	if err != nil {
-		return failed("make the worktree's record", err)
+		return unmade("make the worktree's record", err)
 	}
 	c.undo = append(c.undo, func() {
 		_ = os.RemoveAll(admin)
@@ -314,10 +341,17 @@ func (c *creation) makeBranch(ctx context.Context) error {
 		refUpdate{branch, c.ws.Base, absent}, refUpdate{kept, c.ws.Base, absent})
 	if err != nil {
 		var exit *exitError
-		if errors.As(err, &exit) && strings.Contains(exit.complaint, "exists") {
+		if errors.As(err, &exit) && (strings.Contains(exit.complaint, "exists; cannot create") || strings.Contains(exit.complaint, "already exists")) {
 			e := caisson.Errorf(caisson.CodeBranchExists, "branch %s cannot be made beside the branches that exist", c.ws.Branch)
 			e.Err = err
 			return e
+		}
+		if err := c.repo.unwritable(c.ws.Branch); err != nil {
+			return err
+		}
+		if exit != nil && strings.Contains(exit.complaint, ".lock': File exists") {
+			return caisson.Errorf(caisson.CodeGitFailed, "make the branch: %w", err).
+				WithHint("Another git is at work in the repository, or one was killed: when none is, remove the file that is named.")
 		}
 		return failed("make the branch", err)
 	}

@@ -145,7 +145,12 @@ func badInputs() map[string]badInput {
 		"git cannot be entered":       {func(t *testing.T, wd *world, _ *spec) { needsUser(t); wd.chmod(t, 0, ".git") }, spec{}, caisson.CodePathInvalid, ".git", "right to read"},
 		"the directory is not ours":   {func(t *testing.T, wd *world, _ *spec) { needsUser(t); wd.chmod(t, 0) }, spec{}, caisson.CodePathInvalid, "", "right to read"},
 		"references are not writable": {func(t *testing.T, wd *world, _ *spec) { needsUser(t); wd.chmod(t, 0o555, ".git", "refs", "heads") }, spec{Branch: "b"}, caisson.CodeWriteFailed, "denied", "written"},
-		"git is not writable":         {func(t *testing.T, wd *world, _ *spec) { needsUser(t); wd.chmod(t, 0o555, ".git") }, spec{}, caisson.CodeWriteFailed, "denied", "written"},
+		"git is not writable": {func(t *testing.T, wd *world, _ *spec) {
+			needsUser(t)
+			wd.chmod(t, 0o555, ".git", "refs", "heads")
+			wd.chmod(t, 0o555, ".git", "refs")
+			wd.chmod(t, 0o555, ".git")
+		}, spec{}, caisson.CodeWriteFailed, "denied", "written"},
 		"state is not writable": {func(t *testing.T, wd *world, _ *spec) {
 			needsUser(t)
 			wd.must(os.MkdirAll(wd.state+"/workspaces", 0o755))

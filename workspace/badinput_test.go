@@ -156,7 +156,7 @@ func badInputs() map[string]badInput {
 			wd.must(os.MkdirAll(wd.state+"/workspaces", 0o755))
 			wd.chmod(t, 0o555, "..", "state", "workspaces")
 		}, spec{}, caisson.CodeWriteFailed, "denied", "written"},
-		"a lock of git": {func(_ *testing.T, wd *world, _ *spec) { wd.write(wd.repo+"/.git/refs/heads/b.lock", "") }, spec{Branch: "b"}, caisson.CodeGitFailed, "b.lock", "another git"},
+		"a lock of git": {func(_ *testing.T, wd *world, _ *spec) { wd.write(wd.repo+"/.git/refs/heads/b.lock", "") }, spec{Branch: "b"}, caisson.CodeRepositoryBusy, "b.lock", "remove"},
 		// Where something is in the way.
 		"its directory is there":       {taken(func(at string) error { return os.MkdirAll(at, 0o755) }), spec{Name: "r1"}, caisson.CodeAlreadyExists, "r1", "another name"},
 		"a file is there":              {taken(func(at string) error { return os.WriteFile(at, []byte("mine"), 0o644) }), spec{Name: "r1"}, caisson.CodeAlreadyExists, "r1", "another name"},
@@ -183,7 +183,7 @@ func TestBadInput(t *testing.T) {
 				wd := newWorld(t)
 				spec := c.spec
 				spec.Dir, spec.Mode = wd.repo, wd.mode
-				t.Cleanup(wd.restore)
+				t.Cleanup(wd.takeBack)
 				if c.prepare != nil {
 					c.prepare(t, wd, &spec)
 				}
@@ -204,7 +204,7 @@ func TestBadInput(t *testing.T) {
 				if d := cmp.Diff(kept, wd.disk()); d != "" {
 					t.Errorf("something was left: %s", d)
 				}
-				wd.restore()
+				wd.takeBack()
 				if all, err := wd.store.Workspaces(t.Context(), caisson.WorkspaceFilter{}); err != nil || len(all) > 0 {
 					t.Errorf("recorded: %v, %v", all, err)
 				}
@@ -246,8 +246,8 @@ func (wd *world) disk() []string {
 	return found
 }
 
-// restore takes back what would keep the test from looking and cleaning up.
-func (wd *world) restore() {
+// takeBack takes back what would keep the test from looking and cleaning up.
+func (wd *world) takeBack() {
 	for i := len(wd.after) - 1; i >= 0; i-- {
 		wd.after[i]()
 	}
@@ -400,14 +400,14 @@ func TestOddTrees(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forModes(t, func(t *testing.T) {
 				wd := newWorld(t)
-				t.Cleanup(wd.restore)
+				t.Cleanup(wd.takeBack)
 				prepare(t, wd)
 				ws := wd.create(workspace.CreateSpec{Dir: wd.repo})
 				box := newBox(t, ws)
 				if s := wd.status(ws, box); s != "" {
 					t.Fatalf("it is not clean: %q", s)
 				}
-				wd.restore()
+				wd.takeBack()
 				inside(t, box, "echo more >>a.txt; git commit -qam inside")
 				if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved {
 					t.Fatalf("%+v", got)

@@ -47,7 +47,7 @@ func (w *Workspaces) Check(_ context.Context, ws caisson.Workspace) error {
 
 // checkRepository is Check for what only reads objects and references of the
 // repository: its tree may be in any state.
-func (w *Workspaces) checkRepository(ws caisson.Workspace) error {
+func (w *Workspaces) checkRepository(_ context.Context, ws caisson.Workspace) error {
 	return firstLoss(ws, repositoryLost)
 }
 

@@ -2,15 +2,16 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -78,7 +79,8 @@ type invocation struct {
 	env    []string
 	args   []string
 	stdin  io.Reader
-	stdout io.Writer // nil collects
+	stdout io.Writer  // nil collects
+	files  []*os.File // that the command holds open too
 	bound  time.Duration
 }
 
@@ -111,7 +113,7 @@ func (p *program) command(inv invocation) process.Command {
 	for _, c := range overrides {
 		args = append(args, "-c", c)
 	}
-	for _, c := range inv.config {
+	for _, c := range append(waiting(), inv.config...) {
 		args = append(args, "-c", c)
 	}
 	env := append([]string{}, p.env...)
@@ -135,7 +137,7 @@ func (p *program) command(inv invocation) process.Command {
 	}
 	return process.Command{
 		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
-		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Grace: time.Second, Memory: p.memory,
+		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Memory: p.memory,
 	}
 }
 
@@ -243,11 +245,14 @@ func failed(doing string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	code := caisson.CodeGitFailed
-	var exit *exitError
-	if errors.As(err, &exit) && strings.Contains(exit.complaint, "No space left on device") || errors.Is(err, syscall.ENOSPC) {
-		code = caisson.CodeDiskFull
+	if lock := lockIn(err); lock != "" {
+		return heldLock(doing, lock, err)
 	}
+	said := ""
+	if exit := (*exitError)(nil); errors.As(err, &exit) {
+		said = exit.complaint
+	}
+	code := cmp.Or(diskCode(err, said), caisson.CodeGitFailed)
 	return caisson.Errorf(code, "%s: %w", doing, err)
 }
 

@@ -281,6 +281,18 @@ type state struct {
 	Tip      string `json:"tip"`                // where the branch was last put
 	Diverged string `json:"diverged,omitempty"` // reference that commits go to since the branch was moved outside
 	Snapshot taken  `json:"snapshot"`           // the last one
+	// Index is the commit that the outer index is of, where it could not be
+	// brought along to Tip.
+	Index string `json:"index,omitempty"`
+	Past  past   `json:"past"` // of the shadow's logs
+	// Modules are the git directories of submodules inside, by name.
+	Modules map[string]moduleState `json:"modules,omitempty"`
+}
+
+// past is how far the logs of a git directory inside were read.
+type past struct {
+	Mark string             `json:"mark,omitempty"`
+	Logs map[string]logSeen `json:"logs,omitempty"`
 }
 
 // taken is a snapshot: the commit that was checked out inside, the tree as it

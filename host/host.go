@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"path/filepath"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/config"
@@ -59,6 +60,10 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err := os.MkdirAll(paths.State, 0o700); err != nil {
 		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make the state directory: %w", err)
 	}
+	if paths.State, err = filepath.EvalSymlinks(paths.State); err != nil { // nothing that goes through a link is lent to a sandbox
+		return nil, caisson.Errorf(caisson.CodeWriteFailed, "find the state directory: %w", err)
+	}
+	h.Paths = paths
 	h.Ledger, err = sqlite.Open(ctx, sqlite.Options{Path: paths.Ledger()})
 	if err != nil {
 		return nil, err

@@ -38,10 +38,13 @@ type Merged struct {
 
 // Merge brings what was imported to the workspace's branch into another
 // branch. Where that is checked out, the checkout must be clean and is brought
-// along. Merges are made of objects alone, so whatever stops one leaves
+// along. CodeWorkspaceBindingLost, before anything is done. Merges are made of objects alone, so whatever stops one leaves
 // everything as it was: CodeMergeConflict with the files in detail "files",
 // CodeWorkspaceDirty, CodeBranchCheckedOut where an agent's tree has Into.
 func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts MergeOptions) (Merged, error) {
+	if err := w.Check(ctx, ws); err != nil {
+		return Merged{}, err
+	}
 	repo, err := w.repository(ctx, ws.Binding.CommonDir, true)
 	if err != nil {
 		return Merged{}, err
@@ -123,7 +126,12 @@ func (w *Workspaces) nobodys(ctx context.Context, ws caisson.Workspace, branch s
 func (w *Workspaces) mergeable(ctx context.Context, repo *repository, branch, tip string) (*checkout, error) {
 	at := repo.checkedOut(branch)
 	if at == nil {
-		return nil, nil
+		clone, err := w.cloneOn(ctx, repo, branch)
+		if clone == nil {
+			return nil, err
+		}
+		return nil, caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of a workspace that an agent can write, %s", branch, clone.Path).
+			WithHint("Merge into another branch.")
 	}
 	refuse := func(code caisson.Code, why, hint string) (*checkout, error) {
 		return nil, caisson.Errorf(code, "branch %s is checked out in %s, %s", branch, at.describe(), why).WithHint("%s", hint)
@@ -133,6 +141,9 @@ func (w *Workspaces) mergeable(ctx context.Context, repo *repository, branch, ti
 		return refuse(caisson.CodeBranchCheckedOut, "which cannot be told apart from an agent's", "Merge by hand, or into another branch.")
 	}
 	at.tree = tree
+	if !at.isNamedBack(repo.common) {
+		return refuse(caisson.CodeBranchCheckedOut, "which does not name this repository in turn", "If it is its worktree, `git worktree repair` says so; else `git worktree prune` removes the record.")
+	}
 	if w.treeOf(tree) != "" {
 		return refuse(caisson.CodeBranchCheckedOut, "a workspace that an agent can write", "Merge into another branch.")
 	}
@@ -152,6 +163,23 @@ func (w *Workspaces) mergeable(ctx context.Context, repo *repository, branch, ti
 		return refuse(caisson.CodeWorkspaceDirty, "with changes that are not committed", "Commit or stash them first.")
 	}
 	return at, nil
+}
+
+// isNamedBack tells whether the tree names the checkout's git directory. A
+// repository can name any directory of the host as the tree of a worktree.
+func (c *checkout) isNamedBack(common string) bool {
+	if c.gitDir == common {
+		return true // the tree is where the repository lies
+	}
+	to, err := pointer(filepath.Join(c.tree, ".git"), "gitdir: ")
+	if err != nil {
+		return false
+	}
+	if to, err = filepath.EvalSymlinks(absolute(to, c.tree)); err != nil {
+		return false
+	}
+	admin, err := filepath.EvalSymlinks(c.gitDir)
+	return err == nil && to == admin
 }
 
 // merge is one merge being made of objects.

@@ -185,14 +185,17 @@ func (t *treeLook) take(ctx context.Context, message string) (Snapshot, error) {
 
 // inside runs a script of ours in a box and returns what it complained of.
 func (w *Workspaces) inside(ctx context.Context, ws caisson.Workspace, box Box, script string, out io.Writer, env ...string) (string, error) {
+	return w.insideCommand(ctx, ws, box, caisson.Command{Argv: []string{"/bin/sh", "-c", script}, Env: env, Stdout: out})
+}
+
+// insideCommand runs a command of ours in a box and returns what it complained of.
+func (w *Workspaces) insideCommand(ctx context.Context, ws caisson.Workspace, box Box, cmd caisson.Command) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, insideDeadline)
 	defer cancel()
 	complaint := &tailBuffer{limit: maxComplaint}
-	proc, err := box.Hold(ctx, caisson.Command{
-		Argv:   []string{"/bin/sh", "-c", script},
-		Env:    append(env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "CAISSON_SHADOW="+ws.Shadow, "CAISSON_TREE="+ws.Path),
-		Stdout: out, Stderr: complaint, Deadline: insideDeadline,
-	})
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "CAISSON_SHADOW="+ws.Shadow, "CAISSON_TREE="+ws.Path)
+	cmd.Stderr, cmd.Deadline = complaint, insideDeadline
+	proc, err := box.Hold(ctx, cmd)
 	if err != nil {
 		return "", err
 	}

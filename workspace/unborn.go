@@ -110,7 +110,8 @@ func (w *Workspaces) remains() ([]remain, error) {
 			found = append(found, temporaries(dir)...)
 		}
 	}
-	return found, err
+	trashed, trashErr := w.trashRemains()
+	return append(found, trashed...), errors.Join(err, trashErr)
 }
 
 // noteRemain tells whether who makes the workspace of a note lives.
@@ -232,26 +233,38 @@ func (w *Workspaces) unmake(ctx context.Context, ws caisson.Workspace) error {
 	if err == nil {
 		ws.Path = filepath.Join(parent, filepath.Base(ws.Path))
 	}
-	admin, err := adminOf(ws)
-	if err != nil {
-		return err
+	unmakeTree := unmakeWorktree
+	if isClone(ws) {
+		unmakeTree = func(ws caisson.Workspace) error { return w.unmakeClone(ctx, ws) }
 	}
-	if admin == "" {
-		_ = os.Remove(ws.Path) // made, and not filled yet; else another's
-	} else {
-		if err := os.RemoveAll(ws.Path); err != nil {
-			return err
-		}
-		if err := os.RemoveAll(admin); err != nil {
-			return err
-		}
-		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
+	if err := unmakeTree(ws); err != nil {
+		return err
 	}
 	_ = os.Remove(filepath.Dir(ws.Path)) // only where it is empty
 	if err := w.unmakeBranch(ctx, ws); err != nil {
 		return err
 	}
 	return os.RemoveAll(w.private(ws.ID))
+}
+
+// unmakeWorktree removes the tree and the record of a worktree.
+func unmakeWorktree(ws caisson.Workspace) error {
+	admin, err := adminOf(ws)
+	if err != nil {
+		return err
+	}
+	if admin == "" {
+		_ = os.Remove(ws.Path) // made, and not filled yet; else another's
+		return nil
+	}
+	if err := os.RemoveAll(ws.Path); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(admin); err != nil {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(admin)) // only where it is empty
+	return nil
 }
 
 // adminOf finds the worktree's record that was made for ws; "" if there is none.
@@ -325,9 +338,9 @@ var shadowLocks = [...]string{"index.lock", "HEAD.lock", "config.lock", "packed-
 // Unlock removes the locks of git that was killed inside: it would stop the next
 // one. To be called where every box of the workspace's run has ended.
 func (w *Workspaces) Unlock(ws caisson.Workspace) error {
-	root, err := os.OpenRoot(ws.Shadow)
+	root, err := boundShadow(ws)
 	if err != nil {
-		return failed("unlock the shadow", err)
+		return err
 	}
 	defer root.Close()
 	for _, name := range shadowLocks {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/caisson-run/caisson/host"
@@ -31,7 +32,11 @@ func (a *app) workspaceLs() *cobra.Command {
 				}
 				tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 				for i, ws := range list {
-					fmt.Fprintf(tw, "%d\t%s\t%s\tfrom %s\t%s\n", i+1, printable(ws.Name), printable(ws.Branch), ws.Base[:min(10, len(ws.Base))], printable(ws.Path))
+					number := strconv.Itoa(i + 1)
+					if all { // numbers count what is listed without it
+						number = "-"
+					}
+					fmt.Fprintf(tw, "%s\t%s\t%s\tfrom %s\t%s\n", number, printable(ws.Name), printable(ws.Branch), ws.Base[:min(10, len(ws.Base))], printable(ws.Path))
 				}
 				_ = tw.Flush() // writes to w, whose errors the last write shows
 			})

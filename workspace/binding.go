@@ -39,6 +39,9 @@ func (l *loss) of(ws caisson.Workspace) error {
 // "part", and where it can be said in a line what it should be and is in "want"
 // and "found". The state of the main checkout is no part of it.
 func (w *Workspaces) Check(_ context.Context, ws caisson.Workspace) error {
+	if isClone(ws) {
+		return firstLoss(ws, repositoryLost, treeLost, w.cloneLost, lentLost)
+	}
 	return firstLoss(ws, repositoryLost, treeLost, pointerLost, recordLost, branchLost, shadowLost, lentLost)
 }
 
@@ -83,7 +86,7 @@ func treeLost(ws caisson.Workspace) *loss {
 		return nil
 	}
 	l := &loss{part: "tree", says: "its directory is gone, or is another"}
-	if back, err := pointer(filepath.Join(b.AdminDir, "gitdir"), ""); err == nil {
+	if back, err := pointer(filepath.Join(b.AdminDir, "gitdir"), ""); err == nil && b.AdminDir != "" {
 		to := filepath.Dir(absolute(back, b.AdminDir))
 		if to != ws.Path && is(to, b.TreeDevice, b.TreeInode) {
 			l.says, l.want, l.found = "its directory was moved to "+printable(to), ws.Path, to
@@ -211,9 +214,17 @@ func boundShadow(ws caisson.Workspace) (*os.Root, error) {
 		return nil, err
 	}
 	defer tree.Close()
-	root, err := tree.OpenRoot(strings.TrimPrefix(ws.Shadow, ws.Path+"/"))
+	name := strings.TrimPrefix(ws.Shadow, ws.Path+"/")
+	info, err := tree.Lstat(name)
+	if err == nil && !info.IsDir() {
+		err = fs.ErrInvalid
+	}
+	var root *os.Root
+	if err == nil {
+		root, err = tree.OpenRoot(name) // a link that came since leads nowhere but into the tree
+	}
 	if err != nil {
-		return nil, (&loss{part: "shadow", says: "its git directory inside is gone, or leads out of its tree"}).of(ws)
+		return nil, (&loss{part: "shadow", says: "its git directory inside is gone, or is no directory of its tree"}).of(ws)
 	}
 	return root, nil
 }

@@ -10,7 +10,9 @@ import (
 )
 
 // Origin: reading of peers.
-func TestCase_W07(t *testing.T) {
+func TestCase_W07(t *testing.T) { forModes(t, testCase_W07) }
+
+func testCase_W07(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -62,7 +64,9 @@ func TestCase_W07(t *testing.T) {
 }
 
 // Origin: srt 221, cc 44567.
-func TestCase_S06(t *testing.T) {
+func TestCase_S06(t *testing.T) { forModes(t, testCase_S06) }
+
+func testCase_S06(t *testing.T) {
 	for name, hooks := range map[string]func(wd *world, at string){
 		"link to a directory": func(wd *world, at string) {
 			wd.must(os.MkdirAll(filepath.Join(wd.home, "hooks"), 0o755))
@@ -91,7 +95,9 @@ func TestCase_S06(t *testing.T) {
 
 // The repository's own hooks and settings hold inside; files of the host that
 // they lead to do not come along.
-func TestShadowHasHooksAndNoSecrets(t *testing.T) {
+func TestShadowHasHooksAndNoSecrets(t *testing.T) { forModes(t, testShadowHasHooksAndNoSecrets) }
+
+func testShadowHasHooksAndNoSecrets(t *testing.T) {
 	wd := newWorld(t)
 	secret := filepath.Join(wd.home, "secret")
 	wd.write(secret, "s3cret-content\n")
@@ -119,7 +125,9 @@ func TestShadowHasHooksAndNoSecrets(t *testing.T) {
 }
 
 // Origin: codex 23661, cc 17374.
-func TestCase_S07(t *testing.T) {
+func TestCase_S07(t *testing.T) { forModes(t, testCase_S07) }
+
+func testCase_S07(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -142,7 +150,7 @@ func TestCase_S07(t *testing.T) {
 			t.Errorf("%s: %q", name, s)
 		}
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Fatalf("outer status: %q", s)
 	}
 	stashed := wd.git("rev-parse", "refs/caisson/inside/"+string(ws.ID)+"/stash")
@@ -156,7 +164,9 @@ func TestCase_S07(t *testing.T) {
 }
 
 // Origin: cc 80278.
-func TestCase_S08(t *testing.T) {
+func TestCase_S08(t *testing.T) { forModes(t, testCase_S08) }
+
+func testCase_S08(t *testing.T) {
 	wd := newWorld(t)
 	wd.git("config", "core.repositoryFormatVersion", "1")
 	wd.git("config", "extensions.worktreeConfig", "true")
@@ -167,7 +177,7 @@ func TestCase_S08(t *testing.T) {
 	if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved {
 		t.Fatalf("%+v", got)
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Fatalf("outer status: %q", s)
 	}
 	if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{}); err != nil {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,10 +18,11 @@ import (
 
 // CreateSpec says what workspace is wanted.
 type CreateSpec struct {
-	Dir    string // a directory in the repository
-	Name   string // default: the run's id, else the workspace's
-	Branch string // default: caisson/<name>
-	Base   string // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
+	Dir    string                // a directory in the repository
+	Name   string                // default: the run's id, else the workspace's
+	Mode   caisson.WorkspaceMode // default: caisson.WorkspaceWorktree
+	Branch string                // default: caisson/<name>
+	Base   string                // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
 	Run    caisson.RunID
 	By     string
 	// Made is called once the workspace is recorded, nil for nothing. Where it
@@ -30,8 +30,6 @@ type CreateSpec struct {
 	// taken back: one of a run that is not recorded is nobody's.
 	Made func(ctx context.Context, ws caisson.Workspace) error
 }
-
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // creation is a workspace being made; undo takes back what was done, last first.
 type creation struct {
@@ -44,7 +42,8 @@ type creation struct {
 }
 
 // Create makes a workspace: a worktree on a branch of its own, and the shadow
-// that a box is given in place of the repository's git directory. When it
+// that a box is given in place of the repository's git directory; or a clone
+// whose git directory is its own, and the branch in the repository. When it
 // returns an error, nothing was made. Errors: CodeNoRepository,
 // CodeRepositoryUnsupported, CodeBaseUnusable, CodeBranchExists,
 // CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed, and what
@@ -66,12 +65,15 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	}
 	id := caisson.NewWorkspaceID()
 	name := orElse(orElse(spec.Name, string(spec.Run)), string(id))
-	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".") {
-		return caisson.Workspace{}, caisson.Errorf(caisson.CodeUsage, "%q is no name for a workspace: letters, digits, dots, dashes, up to 64", printable(name))
+	if err := w.checkName(ctx, repo, name); err != nil {
+		return caisson.Workspace{}, err
 	}
 	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
 		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
 	}}
+	if c.ws.Mode, err = modeOf(spec.Mode); err != nil {
+		return caisson.Workspace{}, err
+	}
 	note, err := c.note()
 	if err != nil {
 		return caisson.Workspace{}, err
@@ -202,20 +204,22 @@ func (c *creation) checkBase(ctx context.Context) error {
 // checkBranch refuses a branch that is there or in use.
 func (c *creation) checkBranch(ctx context.Context) error {
 	branch := c.ws.Branch
-	if _, err := c.git.run(ctx, c.repo.in("check-ref-format", "refs/heads/"+branch)); err != nil || strings.HasPrefix(branch, "-") || branch == "HEAD" {
-		return caisson.Errorf(caisson.CodeUsage, "%q is no name for a branch", printable(branch))
+	if err := c.checkBranchName(ctx); err != nil {
+		return err
 	}
 	if where := c.repo.checkedOut(branch); where != nil {
 		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", branch, where.describe())
 	}
-	if _, err := c.git.run(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+branch)); err == nil {
-		return caisson.Errorf(caisson.CodeBranchExists, "branch %s exists", branch)
+	if clone, err := c.w.cloneOn(ctx, c.repo, branch); err != nil {
+		return err
+	} else if clone != nil { // its branch was deleted outside
+		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s", branch, clone.Name)
 	}
-	return nil
+	return c.checkBranchFree(ctx)
 }
 
-// makeTree makes the worktree's directory and its record in the repository,
-// locked from the first moment, so that nobody's prune removes it.
+// makeTree makes the workspace's directory. A worktree's record in the repository
+// is locked from the first moment, so that nobody's prune removes it.
 func (c *creation) makeTree(context.Context) error {
 	parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
 	if err := os.MkdirAll(parent, 0o700); err != nil {
@@ -228,11 +232,27 @@ func (c *creation) makeTree(context.Context) error {
 	c.ws.Path = filepath.Join(parent, c.ws.Name)
 	if err := os.Mkdir(c.ws.Path, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name)
+			return nameTaken(c.ws.Name)
 		}
 		return failed("make the workspace's directory", err)
 	}
 	c.undo = append(c.undo, func() { _ = os.RemoveAll(c.ws.Path) })
+	b := &c.ws.Binding
+	b.CommonDir, b.Branch = c.repo.common, c.ws.Branch
+	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
+		return failed("look at the repository", err)
+	}
+	if b.TreeDevice, b.TreeInode, err = directoryID(c.ws.Path); err != nil {
+		return failed("look at the workspace's directory", err)
+	}
+	if isClone(c.ws) {
+		return c.makeClone()
+	}
+	return c.makeRecord()
+}
+
+// makeRecord makes the record of a worktree and the pointer to it.
+func (c *creation) makeRecord() error {
 	admin, err := makeAdmin(c.repo.common, c.ws.Name)
 	if err != nil {
 		return failed("make the worktree's record", err)
@@ -252,14 +272,7 @@ func (c *creation) makeTree(context.Context) error {
 			return failed("make the worktree's record", err)
 		}
 	}
-	b := &c.ws.Binding
-	b.CommonDir, b.AdminDir, b.Branch = c.repo.common, admin, c.ws.Branch
-	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
-		return failed("look at the repository", err)
-	}
-	if b.TreeDevice, b.TreeInode, err = directoryID(c.ws.Path); err != nil {
-		return failed("look at the workspace's directory", err)
-	}
+	c.ws.Binding.AdminDir = admin
 	return nil
 }
 
@@ -319,7 +332,7 @@ func (c *creation) makeBranch(ctx context.Context) error {
 // checkOut fills the tree. No filter but the person's own is defined for it.
 func (c *creation) checkOut(ctx context.Context) error {
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
-	inv.index, inv.tree, inv.dir = filepath.Join(c.ws.Binding.AdminDir, "index"), c.ws.Path, c.ws.Path
+	inv.index, inv.tree, inv.dir = c.index(), c.ws.Path, c.ws.Path
 	if _, err := c.git.run(ctx, inv); err != nil {
 		if full(c.ws.Path) { // git does not say why it could not write
 			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the tree of %s: %w", c.ws.Name, err)

@@ -51,7 +51,7 @@ func (w *Workspaces) Diff(ctx context.Context, ws caisson.Workspace, given Box, 
 		if err != nil {
 			return err
 		}
-		args := []string{"diff", "--no-color", "--no-ext-diff", "--no-textconv"}
+		args := []string{"diff", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none"}
 		if stat != "" {
 			args = append(args, stat)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -79,6 +80,7 @@ type invocation struct {
 	args   []string
 	stdin  io.Reader
 	stdout io.Writer // nil collects
+	files  []*os.File
 	bound  time.Duration
 }
 
@@ -135,7 +137,7 @@ func (p *program) command(inv invocation) process.Command {
 	}
 	return process.Command{
 		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
-		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Grace: time.Second, Memory: p.memory,
+		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Memory: p.memory,
 	}
 }
 

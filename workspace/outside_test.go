@@ -10,231 +10,200 @@ import (
 	"github.com/caisson-run/caisson/workspace"
 )
 
-// agent commits one file in a workspace.
-func (wd *world) agent(ws caisson.Workspace, name, text string) {
-	wd.t.Helper()
-	box := newBox(wd.t, ws)
-	inside(wd.t, box, "echo "+text+" >"+name+"; git add -A; git commit -q -m inside")
-	if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved {
-		wd.t.Fatalf("%+v", got)
+// What a person does to the branch outside while the agent commits loses neither
+// side's work. Origin: W07, reading of peers.
+func TestBranchOutside(t *testing.T) {
+	commitOn := func(wd *world, branch string) string {
+		id := wd.git("commit-tree", "-p", branch, "-m", "outside", branch+"^{tree}")
+		wd.git("update-ref", "refs/heads/"+branch, id)
+		return id
 	}
-}
-
-// A repository that came with records of worktrees names a directory of the
-// person's as one: a merge would write its files there.
-func TestMergeIntoForgedWorktree(t *testing.T) {
-	for name, forge := range map[string]func(wd *world, victim, admin string){
-		"no pointer back": func(*world, string, string) {},
-		"pointer to another repository": func(wd *world, victim, _ string) {
-			wd.write(filepath.Join(victim, ".git"), "gitdir: "+wd.home+"/other/.git/worktrees/x\n")
-			wd.must(os.MkdirAll(wd.home+"/other/.git/worktrees/x", 0o755))
+	for name, c := range map[string]struct {
+		outside func(wd *world, ws caisson.Workspace)
+		why     string                                // part of what the agent is told
+		then    func(wd *world, ws caisson.Workspace) // after which the branch has the commits
+	}{
+		"moved": {
+			outside: func(wd *world, ws caisson.Workspace) { commitOn(wd, ws.Branch) },
+			why:     "moved outside",
+			then:    func(wd *world, ws caisson.Workspace) { wd.git("update-ref", "refs/heads/"+ws.Branch, ws.Base) },
 		},
-		"a repository of its own": func(wd *world, victim, _ string) { wd.gitIn(victim, "init", "-q") },
+		"moved, and merged by the person": {
+			outside: func(wd *world, ws caisson.Workspace) { commitOn(wd, ws.Branch) },
+			why:     "moved outside",
+			then: func(wd *world, ws caisson.Workspace) {
+				diverged := wd.git("rev-parse", "refs/caisson/diverged/"+ws.Branch+"/1")
+				merged := wd.git("commit-tree", "-p", ws.Branch, "-p", diverged, "-m", "merged", diverged+"^{tree}")
+				wd.git("update-ref", "refs/heads/"+ws.Branch, merged)
+			},
+		},
+		"deleted": {
+			outside: func(wd *world, ws caisson.Workspace) { wd.git("update-ref", "-d", "refs/heads/"+ws.Branch) },
+			why:     "deleted outside",
+			then:    func(wd *world, ws caisson.Workspace) { wd.git("update-ref", "refs/heads/"+ws.Branch, ws.Base) },
+		},
+		"checked out in the main checkout": {
+			outside: func(wd *world, ws caisson.Workspace) { wd.git("switch", "-q", "--ignore-other-worktrees", ws.Branch) },
+			why:     "checked out in",
+			then:    func(wd *world, ws caisson.Workspace) { wd.git("switch", "-q", "main") },
+		},
+		"checked out in another worktree": {
+			outside: func(wd *world, ws caisson.Workspace) {
+				wd.git("worktree", "add", "-q", "--force", wd.repo+"-other", ws.Branch)
+			},
+			why:  "checked out in",
+			then: func(wd *world, ws caisson.Workspace) { wd.git("worktree", "remove", wd.repo+"-other") },
+		},
+		"a forged record of a worktree": {
+			outside: func(wd *world, ws caisson.Workspace) {
+				forged := filepath.Join(wd.repo, ".git", "worktrees", "forged")
+				wd.write(filepath.Join(forged, "HEAD"), "ref: refs/heads/"+ws.Branch+"\n")
+				wd.write(filepath.Join(forged, "gitdir"), ws.Path+"/.git\n")
+				wd.write(filepath.Join(forged, "commondir"), "../..\n")
+			},
+			why: "checked out in",
+			then: func(wd *world, ws caisson.Workspace) {
+				wd.must(os.RemoveAll(filepath.Join(wd.repo, ".git", "worktrees", "forged")))
+			},
+		},
+		"being rebased in the main checkout": {
+			outside: func(wd *world, ws caisson.Workspace) {
+				wd.write(filepath.Join(wd.repo, ".git", "rebase-merge", "head-name"), "refs/heads/"+ws.Branch+"\n")
+			},
+			why: "checked out in",
+			then: func(wd *world, ws caisson.Workspace) {
+				wd.must(os.RemoveAll(filepath.Join(wd.repo, ".git", "rebase-merge")))
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wd := newWorld(t)
-			ws := wd.create(workspace.CreateSpec{})
-			wd.agent(ws, "rc", "harm")
-			victim := filepath.Join(wd.home, "victim")
-			wd.write(filepath.Join(victim, "mine"), "mine\n")
-			wd.git("branch", "into")
-			wd.git("worktree", "add", "-q", "../made", "into")
-			admin := filepath.Join(wd.repo, ".git", "worktrees", "made")
-			// All that is tracked is said to be as it was, whatever is there.
-			wd.gitIn(filepath.Join(filepath.Dir(wd.repo), "made"), "update-index", "--skip-worktree", "a.txt", "sub/b.txt", ".gitignore")
-			wd.write(filepath.Join(admin, "gitdir"), filepath.Join(victim, ".git")+"\n")
-			forge(wd, victim, admin)
-			before := digestOf(t, victim)
-			_, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{Into: "into"})
-			wantCode(t, err, caisson.CodeBranchCheckedOut)
-			if digestOf(t, victim) != before {
-				t.Fatal("a directory of the person's was written")
+			ws := wd.create(workspace.CreateSpec{Name: "r7"})
+			box := newBox(t, ws)
+			inside(t, box, "echo by-agent >>a.txt; git commit -qam inside")
+			agent := inside(t, box, "git rev-parse HEAD")
+			c.outside(wd, ws)
+			before, _ := wd.tryGit(wd.repo, "rev-parse", "--verify", "--quiet", "refs/heads/"+ws.Branch)
+			status := wd.git("status", "--porcelain")
+			for range 2 { // told again as long as it is so
+				got := wd.importOK(ws, box, workspace.ImportOptions{AllowRewrite: true})
+				if got.Moved || got.Diverged != "refs/caisson/diverged/caisson/r7/1" || !strings.Contains(got.Why, c.why) {
+					t.Fatalf("%+v", got)
+				}
 			}
-			if wd.git("rev-parse", "into") != ws.Base {
-				t.Fatal("the branch was moved")
+			if now, _ := wd.tryGit(wd.repo, "rev-parse", "--verify", "--quiet", "refs/heads/"+ws.Branch); now != before {
+				t.Errorf("the branch was moved from %s to %s", before, now)
 			}
+			if now := wd.git("status", "--porcelain"); now != status {
+				t.Errorf("the main checkout was %q and is %q", status, now)
+			}
+			wd.git("rev-parse", "--verify", "refs/caisson/diverged/caisson/r7/1^{commit}")
+			c.then(wd, ws)
+			used := box.used()
+			got := wd.importOK(ws, box, workspace.ImportOptions{AllowRewrite: true})
+			if got.Diverged != "" || box.used() != used {
+				t.Fatalf("it was not taken without the box: %+v", got)
+			}
+			wd.git("merge-base", "--is-ancestor", agent, ws.Branch)
+			if again := wd.importOK(ws, box, workspace.ImportOptions{AllowRewrite: true}); again.Diverged != "" || again.Moved {
+				t.Fatalf("%+v", again)
+			}
+			wd.must(wd.w.Check(t.Context(), ws))
 		})
 	}
 }
 
-// A worktree of the person's is brought along, also where its pointers are relative.
-func TestMergeIntoWorktree(t *testing.T) {
-	for _, relative := range []bool{false, true} {
-		wd := newWorld(t)
-		ws := wd.create(workspace.CreateSpec{})
-		wd.agent(ws, "rc", "good")
-		made := filepath.Join(filepath.Dir(wd.repo), "made")
-		wd.git("worktree", "add", "-q", "-b", "into", made, ws.Base)
-		if relative {
-			wd.write(filepath.Join(made, ".git"), "gitdir: ../my project/.git/worktrees/made\n")
-			wd.write(filepath.Join(wd.repo, ".git/worktrees/made/gitdir"), "../../../../made/.git\n")
+// A person who is done with what diverged is not told of it for ever.
+func TestDivergedIsDoneWith(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r7"})
+	box := newBox(t, ws)
+	inside(t, box, "git commit -q --allow-empty -m inside")
+	agent := inside(t, box, "git rev-parse HEAD")
+	wd.git("update-ref", "refs/heads/"+ws.Branch, wd.git("commit-tree", "-p", "main", "-m", "outside", "main^{tree}"))
+	got := wd.importOK(ws, box, workspace.ImportOptions{})
+	wd.git("update-ref", "-d", got.Diverged)
+	if got = wd.importOK(ws, box, workspace.ImportOptions{}); got.Diverged != "" {
+		t.Fatalf("%+v", got)
+	}
+	wd.collect() // what the shadow may have given up stays
+	inside(t, box, "git gc -q --prune=now; git fsck --strict; git rev-list --objects "+agent)
+	wd.git("rev-list", "--objects", agent)
+}
+
+// The outer index was busy; the next import brings it all the way.
+func TestIndexComesAlongLater(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{})
+	box := newBox(t, ws)
+	lock := filepath.Join(ws.Binding.AdminDir, "index.lock")
+	wd.write(lock, "")
+	for i := range 2 {
+		inside(t, box, "date +%s%N >>a.txt; git commit -qam inside")
+		if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved || got.IndexKept == "" {
+			t.Fatalf("%d: %+v", i, got)
 		}
-		got, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{Into: "into"})
-		if err != nil || got.Checkout != made {
-			t.Fatalf("%+v, %v", got, err)
-		}
-		if !exists(filepath.Join(made, "rc")) || wd.gitIn(made, "status", "--porcelain") != "" {
-			t.Fatal("it was not brought along")
-		}
+	}
+	wd.must(os.Remove(lock))
+	inside(t, box, "echo new >n; git add n; git commit -qm inside")
+	if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved || got.IndexKept != "" {
+		t.Fatalf("%+v", got)
+	}
+	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+		t.Fatalf("outer status %q", s)
 	}
 }
 
-// Git writes references and logs through links. Those that a repository has put
-// there to lead into the person's files are not followed.
-func TestReferencesAreNotWrittenThroughLinks(t *testing.T) {
-	type refused struct {
-		into          string // is merged into
-		merge, create bool
-	}
-	for place, want := range map[string]refused{
-		"logs/refs/heads/main": {"main", true, false},
-		"logs/refs/heads/into": {"into", true, false},
-		"logs/refs/heads":      {"into", true, true},
-		"logs/refs":            {"into", true, true},
-		"logs":                 {"into", true, true},
-		"refs/heads/into":      {"into", true, false},
-		"refs/caisson":         {"into", false, true},
-		"packed-refs":          {"into", true, true},
+// A clean-up by who cannot see the workspace: in a container that has only the
+// repository, or with the disk of the state directory away. Origin: xorq PR1974.
+func TestCase_W08(t *testing.T) {
+	for name, away := range map[string]func(wd *world, do func()){
+		"seen": func(_ *world, do func()) { do() },
+		"not seen": func(wd *world, do func()) {
+			wd.must(os.Rename(filepath.Join(wd.state, "workspaces"), filepath.Join(wd.state, "away")))
+			do()
+			wd.must(os.Rename(filepath.Join(wd.state, "away"), filepath.Join(wd.state, "workspaces")))
+		},
+		"at another path": func(wd *world, do func()) {
+			here, elsewhere := filepath.Dir(wd.repo), filepath.Dir(wd.repo)+"-elsewhere"
+			wd.must(os.Rename(here, elsewhere))
+			repo := wd.repo
+			wd.repo, wd.home = filepath.Join(elsewhere, filepath.Base(repo)), filepath.Join(elsewhere, "home")
+			do()
+			wd.must(os.Rename(elsewhere, here))
+			wd.repo, wd.home = repo, filepath.Join(here, "home")
+		},
 	} {
-		t.Run(strings.ReplaceAll(place, "/", " "), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			wd := newWorld(t)
-			ws := wd.create(workspace.CreateSpec{})
-			wd.agent(ws, "x", "x")
-			wd.git("branch", "into")
-			if place == "packed-refs" {
-				wd.git("pack-refs", "--all")
+			wd.git("switch", "-qc", "topic")
+			wd.write(filepath.Join(wd.repo, "topic.txt"), "topic\n")
+			wd.git("add", "-A")
+			wd.git("commit", "-qm", "topic")
+			ws := wd.create(workspace.CreateSpec{Name: "r8", Run: "r8"})
+			box := newBox(t, ws)
+			inside(t, box, "echo 1 >>a.txt; git commit -qam one; echo s >>a.txt; git stash -q; git branch side; git commit -q --allow-empty -m two; git reset -q --hard HEAD~1")
+			wd.importOK(ws, box, workspace.ImportOptions{})
+			inside(t, box, "git gc -q --prune=now") // what is outside is not kept twice
+			inside(t, box, "echo 2 >>a.txt; git commit -qam 'not imported yet'; echo staged >staged; git add staged")
+			// The person drops everything that the workspace came from.
+			wd.git("switch", "-q", "main")
+			wd.git("branch", "-qD", "topic")
+			wd.git("update-ref", "-d", "refs/heads/"+ws.Branch)
+			away(wd, wd.collect)
+			wd.git("update-ref", "refs/heads/"+ws.Branch, "refs/caisson/workspaces/"+string(ws.ID)+"/tip")
+			wd.must(wd.w.Check(t.Context(), ws))
+			inside(t, box, "git fsck --strict --connectivity-only 2>&1 | (! grep -v dangling); git rev-list --objects --all --reflog >/dev/null; git stash show -p >/dev/null; git diff "+ws.Base+" >/dev/null")
+			if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved {
+				t.Fatalf("%+v", got)
 			}
-			at, away := filepath.Join(wd.repo, ".git", place), filepath.Join(wd.home, "away")
-			wd.must(os.Rename(at, away))
-			wd.must(os.Symlink(away, at))
-			before := digestOf(t, wd.home)
-			_, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{Into: want.into})
-			wantRefusal(t, err, want.merge)
-			_, err = wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Base: ws.Base, Branch: "into2"})
-			wantRefusal(t, err, want.create)
-			if digestOf(t, wd.home) != before {
-				t.Fatal("what the link leads to was written")
+			if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "?? staged" {
+				t.Errorf("outer status %q", s)
 			}
+			if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{Into: "main"}); err != nil {
+				t.Fatal(err)
+			}
+			wd.git("fsck", "--strict")
 		})
-	}
-}
-
-// wantRefusal wants an error of a repository that is not as it should be, or none.
-func wantRefusal(t *testing.T, err error, want bool) {
-	t.Helper()
-	if !want && err != nil {
-		t.Fatal(err)
-	}
-	if code := caisson.CodeOf(err); want && code != caisson.CodeRepositoryUnsupported && code != caisson.CodeWorkspaceBindingLost {
-		t.Fatalf("%v (%s)", err, code)
-	}
-}
-
-// A link within the repository is its own matter.
-func TestReferencesThroughLinksWithin(t *testing.T) {
-	wd := newWorld(t)
-	logs := filepath.Join(wd.repo, ".git", "logs", "refs")
-	wd.must(os.Rename(logs, filepath.Join(wd.repo, ".git", "logs", "real")))
-	wd.must(os.Symlink("real", logs))
-	ws := wd.create(workspace.CreateSpec{})
-	wd.agent(ws, "x", "x")
-}
-
-func TestCreateInRepositoryOfLinks(t *testing.T) {
-	for _, place := range []string{"worktrees", "objects"} {
-		t.Run(place, func(t *testing.T) {
-			wd := newWorld(t)
-			at, away := filepath.Join(wd.repo, ".git", place), filepath.Join(wd.home, "away")
-			if place == "worktrees" {
-				wd.must(os.Mkdir(away, 0o755))
-			} else {
-				wd.must(os.Rename(at, away))
-			}
-			wd.must(os.Symlink(away, at))
-			before := digestOf(t, wd.home)
-			_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Base: "HEAD"})
-			wantCode(t, err, caisson.CodeRepositoryUnsupported)
-			if digestOf(t, wd.home) != before {
-				t.Fatal("something was made there")
-			}
-		})
-	}
-}
-
-// Directories of ours that agents write are no repositories of the person's, and
-// a directory that says it is of another repository has to be known there.
-func TestDirectoriesThatAreNoRepository(t *testing.T) {
-	wd := newWorld(t)
-	ws := wd.create(workspace.CreateSpec{})
-	for _, dir := range []string{ws.Shadow, ws.Home, filepath.Dir(ws.Shadow), wd.state} {
-		_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: dir, Base: "HEAD"})
-		wantCode(t, err, caisson.CodeNoRepository)
-	}
-	forged := filepath.Join(wd.home, "forged")
-	wd.gitIn(wd.home, "init", "-q", forged)
-	wd.gitIn(forged, "commit", "-q", "--allow-empty", "-m", "forged")
-	wd.write(filepath.Join(forged, ".git", "commondir"), filepath.Join(wd.repo, ".git")+"\n")
-	_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: forged, Base: "main"})
-	wantCode(t, err, caisson.CodeRepositoryUnsupported)
-	if list, err := wd.w.List(t.Context(), ""); err != nil || len(list) != 1 {
-		t.Fatalf("%d workspaces, %v", len(list), err)
-	}
-}
-
-// Programs come from directories that mean the same wherever one stands, and in
-// which no agent writes; git's own children are given the same ones.
-func TestProgramsOfPath(t *testing.T) {
-	wd := newWorld(t)
-	ws := wd.create(workspace.CreateSpec{})
-	ran := filepath.Join(wd.home, "ran")
-	for _, dir := range []string{ws.Path, filepath.Join(ws.Home, "bin")} {
-		for _, name := range []string{"git", "tr", "sh"} {
-			wd.write(filepath.Join(dir, name), "#!/bin/sh\n>>'"+ran+"'\n")
-			wd.must(os.Chmod(filepath.Join(dir, name), 0o755))
-		}
-	}
-	wd.must(os.Symlink(filepath.Join(ws.Home, "bin"), filepath.Join(wd.home, "bin")))
-	// A filter of the person's is run with the tree as its working directory.
-	wd.write(filepath.Join(wd.home, ".gitconfig"), "[user]\n\tname = A\n\temail = a@b\n[filter \"up\"]\n\tsmudge = tr a-z A-Z\n\tclean = tr A-Z a-z\n")
-	for _, name := range []string{"tr", "git"} {
-		wd.write(filepath.Join(wd.repo, name), "#!/bin/sh\n>>'"+ran+"'\n")
-		wd.must(os.Chmod(filepath.Join(wd.repo, name), 0o755))
-	}
-	wd.write(filepath.Join(wd.repo, ".gitattributes"), "*.txt filter=up\n")
-	wd.git("add", "-A")
-	wd.git("commit", "-qm", "filter")
-	t.Chdir(wd.repo)
-	path := strings.Join([]string{".", "", "sub", ws.Path, filepath.Join(wd.home, "bin"), "/nowhere/bin", os.Getenv("PATH")}, ":")
-	w := workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: append(wd.env(), "PATH="+path)})
-	made, err := w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(filepath.Join(made.Path, "a.txt")); err != nil || string(got) != "ONE\n" {
-		t.Fatalf("%q, %v", got, err)
-	}
-	if exists(ran) {
-		t.Fatal("a program of the repository's or of the agent's ran")
-	}
-	w = workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: []string{"PATH=.:" + ws.Path}})
-	_, err = w.GitVersion(t.Context())
-	wantCode(t, err, caisson.CodeGitMissing)
-}
-
-// What protects a checkout from names that some file systems take for .git is
-// the person's to switch off.
-func TestRepositoryKeepsProtection(t *testing.T) {
-	wd := newWorld(t)
-	wd.git("config", "core.protectHFS", "false")
-	wd.git("config", "core.protectNTFS", "false")
-	ws := wd.create(workspace.CreateSpec{})
-	views, err := filepath.Glob(filepath.Join(wd.state, "views", "*", "config"))
-	if err != nil || len(views) != 1 {
-		t.Fatal(views, err)
-	}
-	for _, path := range append(views, filepath.Join(ws.Shadow, "config")) {
-		if raw, err := os.ReadFile(path); err != nil || strings.Contains(strings.ToLower(string(raw)), "protect") {
-			t.Fatalf("%s: %s %v", path, raw, err)
-		}
 	}
 }

@@ -160,9 +160,14 @@ type shadowRefs struct {
 func readShadow(ws caisson.Workspace) (shadowRefs, error) {
 	root, err := boundShadow(ws)
 	if err != nil {
-		return shadowRefs{}, err
+		return shadowRefs{}, caisson.Errorf(caisson.CodeImportHeld, "the git directory inside cannot be read: %w", err)
 	}
 	defer root.Close()
+	return readRefs(root)
+}
+
+// readRefs is readShadow of any git directory.
+func readRefs(root *os.Root) (shadowRefs, error) {
 	found := shadowRefs{refs: map[string]string{}}
 	packed, err := readRegular(root, "packed-refs", maxPackedRefs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -248,6 +253,12 @@ func (c *checkout) describe() string {
 // checkedOut returns where a branch is checked out, or being rebased; nil where
 // it is not. The repository's own records are read; no tree is looked at.
 func (r *repository) checkedOut(branch string) *checkout {
+	return r.checkedOutBeside(branch, "")
+}
+
+// checkedOutBeside is checkedOut without the checkout whose git directory is
+// given.
+func (r *repository) checkedOutBeside(branch, but string) *checkout {
 	common := r.common
 	uses := func(dir string) bool {
 		if head, err := pointer(filepath.Join(dir, "HEAD"), "ref: refs/heads/"); err == nil && head == branch {
@@ -263,7 +274,7 @@ func (r *repository) checkedOut(branch string) *checkout {
 	admins, _ := os.ReadDir(filepath.Join(common, "worktrees"))
 	for _, entry := range admins {
 		admin := filepath.Join(common, "worktrees", entry.Name())
-		if !uses(admin) {
+		if admin == but || !uses(admin) {
 			continue
 		}
 		tree := ""

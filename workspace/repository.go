@@ -79,7 +79,7 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s is Caisson's own, where agents write", dir)
 	}
 	if tree != "" {
-		return w.placeOfOurs(tree)
+		return w.placeOfOurs(ctx, tree)
 	}
 	ask := func(what string) (string, error) {
 		return git.line(ctx, invocation{dir: dir, person: true, args: []string{"rev-parse", "--path-format=absolute", what}, bound: 20 * time.Second})
@@ -133,17 +133,26 @@ func (w *Workspaces) treeOf(path string) string {
 	return filepath.Join(root, parts[0], parts[1])
 }
 
-// placeOfOurs places a workspace's tree by the pointer that Create wrote.
-func (w *Workspaces) placeOfOurs(tree string) (place, error) {
-	admin, err := pointer(filepath.Join(tree, ".git"), "gitdir: ")
+// placeOfOurs places a workspace's tree by its record. Nothing in the tree, nor
+// what that leads to, is asked: an agent may have written it.
+func (w *Workspaces) placeOfOurs(ctx context.Context, tree string) (place, error) {
+	all, err := w.opts.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{})
 	if err != nil {
-		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "%s has lost its pointer: %w", tree, err)
+		return place{}, err
 	}
-	back, err := pointer(filepath.Join(admin, "gitdir"), "")
-	if err != nil || back != filepath.Join(tree, ".git") || filepath.Base(filepath.Dir(admin)) != "worktrees" {
-		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "%s and its repository do not name each other", tree)
+	i := slices.IndexFunc(all, func(ws caisson.Workspace) bool { return ws.Path == tree })
+	if i < 0 {
+		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "%s is a workspace that is not on record", tree)
 	}
-	return place{common: filepath.Dir(filepath.Dir(admin)), gitDir: admin, tree: tree, ours: tree}, nil
+	b := all[i].Binding
+	if device, inode, err := directoryID(b.CommonDir); err != nil || device != b.Device || inode != b.Inode {
+		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "the repository of %s is not where it was, or is another", tree)
+	}
+	gitDir := b.AdminDir
+	if isClone(all[i]) {
+		gitDir = w.outer(all[i].ID)
+	}
+	return place{common: b.CommonDir, gitDir: gitDir, tree: tree, ours: tree}, nil
 }
 
 // repository returns the repository with an up-to-date view. fresh reads the

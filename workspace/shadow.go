@@ -34,8 +34,17 @@ func (c *creation) makeShadow(ctx context.Context) error {
 	dir := c.w.private(c.ws.ID)
 	c.undo = append(c.undo, func() { _ = os.RemoveAll(dir) })
 	c.ws.Shadow, c.ws.Cover, c.ws.Home = filepath.Join(dir, "git"), filepath.Join(dir, "cover"), filepath.Join(dir, "home")
+	if isClone(c.ws) {
+		c.ws.Shadow, c.ws.Cover = filepath.Join(c.ws.Path, ".git"), ""
+	}
+	at := func(name string) string {
+		if rest, is := strings.CutPrefix(name, "git/"); is {
+			return filepath.Join(c.ws.Shadow, rest)
+		}
+		return filepath.Join(dir, name)
+	}
 	for _, sub := range []string{"git/objects/info", "git/objects/pack", "git/refs/heads", "git/refs/tags", "git/info", "git/hooks", "git/logs", "home"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+		if err := os.MkdirAll(at(sub), 0o700); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
@@ -58,7 +67,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 			refs["refs/heads/"+c.ws.BaseRef] = tip
 		}
 	}
-	index, err := readInside(c.ws.Binding.AdminDir, "index", 1<<30)
+	index, err := readInside(filepath.Dir(c.index()), "index", 1<<30)
 	if err != nil {
 		return failed("copy the index", err)
 	}
@@ -78,7 +87,10 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		{"git/info/attributes", c.attributes()},
 		{"cover", []byte("gitdir: " + c.ws.Shadow + "\n")},
 	} {
-		if err := writeFile(filepath.Join(dir, file.name), file.data, 0o644); err != nil {
+		if file.name == "cover" && c.ws.Cover == "" {
+			continue
+		}
+		if err := writeFile(at(file.name), file.data, 0o644); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
@@ -262,6 +274,18 @@ type state struct {
 	Tip      string `json:"tip"`                // where the branch was last put
 	Diverged string `json:"diverged,omitempty"` // reference that commits go to since the branch was moved outside
 	Snapshot taken  `json:"snapshot"`           // the last one
+	// Index is the commit that the outer index is of, where it could not be
+	// brought along to Tip.
+	Index string `json:"index,omitempty"`
+	Past  past   `json:"past"` // of the shadow's logs
+	// Modules are the git directories of submodules inside, by name.
+	Modules map[string]moduleState `json:"modules,omitempty"`
+}
+
+// past is how far the logs of a git directory inside were read.
+type past struct {
+	Mark string             `json:"mark,omitempty"`
+	Logs map[string]logSeen `json:"logs,omitempty"`
 }
 
 // taken is a snapshot: the commit that was checked out inside, the tree as it

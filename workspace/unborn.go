@@ -103,13 +103,15 @@ func (w *Workspaces) remains() ([]remain, error) {
 			found = append(found, r)
 		}
 	}
+	found = append(found, w.bringRemains()...)
 	for _, dir := range []string{"views/*", "views/*/info", "shadows/*"} {
 		dirs, _ := filepath.Glob(filepath.Join(globLiteral(w.opts.StateDir), dir)) // the pattern is right
 		for _, dir := range dirs {
 			found = append(found, temporaries(dir)...)
 		}
 	}
-	return found, err
+	trashed, trashErr := w.trashRemains()
+	return append(found, trashed...), errors.Join(err, trashErr)
 }
 
 // noteRemain tells whether who makes the workspace of a note lives.
@@ -231,26 +233,38 @@ func (w *Workspaces) unmake(ctx context.Context, ws caisson.Workspace) error {
 	if err == nil {
 		ws.Path = filepath.Join(parent, filepath.Base(ws.Path))
 	}
-	admin, err := adminOf(ws)
-	if err != nil {
-		return err
+	unmakeTree := unmakeWorktree
+	if isClone(ws) {
+		unmakeTree = func(ws caisson.Workspace) error { return w.unmakeClone(ctx, ws) }
 	}
-	if admin == "" {
-		_ = os.Remove(ws.Path) // made, and not filled yet; else another's
-	} else {
-		if err := os.RemoveAll(ws.Path); err != nil {
-			return err
-		}
-		if err := os.RemoveAll(admin); err != nil {
-			return err
-		}
-		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
+	if err := unmakeTree(ws); err != nil {
+		return err
 	}
 	_ = os.Remove(filepath.Dir(ws.Path)) // only where it is empty
 	if err := w.unmakeBranch(ctx, ws); err != nil {
 		return err
 	}
 	return os.RemoveAll(w.private(ws.ID))
+}
+
+// unmakeWorktree removes the tree and the record of a worktree.
+func unmakeWorktree(ws caisson.Workspace) error {
+	admin, err := adminOf(ws)
+	if err != nil {
+		return err
+	}
+	if admin == "" {
+		_ = os.Remove(ws.Path) // made, and not filled yet; else another's
+		return nil
+	}
+	if err := os.RemoveAll(ws.Path); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(admin); err != nil {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(admin)) // only where it is empty
+	return nil
 }
 
 // adminOf finds the worktree's record that was made for ws; "" if there is none.

@@ -31,11 +31,27 @@ func (w *Workspaces) private(id caisson.WorkspaceID) string {
 
 // makeShadow makes the git directory that is shown inside.
 func (c *creation) makeShadow(ctx context.Context) error {
-	dir := c.w.private(c.ws.ID)
-	c.undo = append(c.undo, func() { _ = os.RemoveAll(dir) })
+	private := c.w.private(c.ws.ID)
+	c.undo = append(c.undo, func() { _ = os.RemoveAll(private) })
+	dir, err := private, os.MkdirAll(private, 0o700)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(private) // nothing that goes through a link is lent to a box
+	}
+	if err != nil {
+		return unmade("make the shadow", err)
+	}
 	c.ws.Shadow, c.ws.Cover, c.ws.Home = filepath.Join(dir, "git"), filepath.Join(dir, "cover"), filepath.Join(dir, "home")
+	if isClone(c.ws) {
+		c.ws.Shadow, c.ws.Cover = filepath.Join(c.ws.Path, ".git"), ""
+	}
+	at := func(name string) string {
+		if rest, is := strings.CutPrefix(name, "git/"); is {
+			return filepath.Join(c.ws.Shadow, rest)
+		}
+		return filepath.Join(dir, name)
+	}
 	for _, sub := range []string{"git/objects/info", "git/objects/pack", "git/refs/heads", "git/refs/tags", "git/info", "git/hooks", "git/logs", "home"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+		if err := os.MkdirAll(at(sub), 0o700); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
@@ -44,6 +60,13 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		return err
 	}
 	c.ws.Objects = objects
+	b := &c.ws.Binding
+	if b.ObjectsDevice, b.ObjectsInode, err = directoryID(objects[0]); err != nil {
+		return failed("look at the repository's objects", err)
+	}
+	if b.ShadowDevice, b.ShadowInode, err = directoryID(c.ws.Shadow); err != nil {
+		return failed("look at the shadow", err)
+	}
 	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, "refs/caisson/base": c.ws.Base}
 	if c.ws.BaseRef != "" {
 		refs["refs/heads/"+c.ws.BaseRef] = c.ws.Base
@@ -51,7 +74,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 			refs["refs/heads/"+c.ws.BaseRef] = tip
 		}
 	}
-	index, err := readInside(c.ws.Binding.AdminDir, "index", 1<<30)
+	index, err := readInside(filepath.Dir(c.index()), "index", 1<<30)
 	if err != nil {
 		return failed("copy the index", err)
 	}
@@ -71,7 +94,10 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		{"git/info/attributes", c.attributes()},
 		{"cover", []byte("gitdir: " + c.ws.Shadow + "\n")},
 	} {
-		if err := writeFile(filepath.Join(dir, file.name), file.data, 0o644); err != nil {
+		if file.name == "cover" && c.ws.Cover == "" {
+			continue
+		}
+		if err := writeFile(at(file.name), file.data, 0o644); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
@@ -198,6 +224,9 @@ func objectDirs(common string) ([]string, error) {
 	if err != nil {
 		return nil, failed("find the repository's objects", err)
 	}
+	if first != filepath.Join(common, "objects") && !holdsObjects(first) {
+		return nil, caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository keeps its objects in %s, which is no directory of objects", printable(first))
+	}
 	dirs := []string{first}
 	for i := 0; i < len(dirs); i++ {
 		raw, err := readInside(dirs[i], "info/alternates", 1<<16)
@@ -252,6 +281,18 @@ type state struct {
 	Tip      string `json:"tip"`                // where the branch was last put
 	Diverged string `json:"diverged,omitempty"` // reference that commits go to since the branch was moved outside
 	Snapshot taken  `json:"snapshot"`           // the last one
+	// Index is the commit that the outer index is of, where it could not be
+	// brought along to Tip.
+	Index string `json:"index,omitempty"`
+	Past  past   `json:"past"` // of the shadow's logs
+	// Modules are the git directories of submodules inside, by name.
+	Modules map[string]moduleState `json:"modules,omitempty"`
+}
+
+// past is how far the logs of a git directory inside were read.
+type past struct {
+	Mark string             `json:"mark,omitempty"`
+	Logs map[string]logSeen `json:"logs,omitempty"`
 }
 
 // taken is a snapshot: the commit that was checked out inside, the tree as it

@@ -73,6 +73,9 @@ func (s *session) bind(ctx context.Context) error {
 		return err
 	}
 	s.ws = &ws
+	if ws.Removed {
+		return caisson.Errorf(caisson.CodeWorkspaceBindingLost, "workspace %s was removed", ws.Name).WithHint("Bring it back, if it is in the trash still: `caisson workspace trash restore %s`.", ws.ID)
+	}
 	if s.use, err = s.host.occupy(ctx, ws, s.run.ID); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package workspace_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,19 +30,21 @@ type opened struct {
 
 func (o opened) Close() error { return errors.Join(o.Sandbox.Close(), o.engine.Close()) }
 
+// openBox opens a box of the built-in engine around a workspace.
+func openBox(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) {
+	engine := namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()})
+	sandbox, err := engine.Open(ctx, caisson.SandboxSpec{
+		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home,
+	})
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	return opened{sandbox, engine}, nil
+}
+
 // boxes lets the world's Workspaces open boxes by themselves.
 func (wd *world) boxes() {
-	wd.t.Helper()
-	wd.w = workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: wd.env(), Box: func(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) {
-		engine := namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()})
-		sandbox, err := engine.Open(ctx, caisson.SandboxSpec{
-			ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home,
-		})
-		if err != nil {
-			return nil, errors.Join(err, engine.Close())
-		}
-		return opened{sandbox, engine}, nil
-	}})
+	wd.w = workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: wd.env(), Box: openBox})
 }
 
 // trashWorld is a world with a workspace in which something was done inside.
@@ -60,14 +63,26 @@ func (wd *world) work(ws caisson.Workspace, line string) {
 	if line == "" {
 		return
 	}
-	t, ok := wd.t.(*testing.T)
-	if !ok {
-		wd.t.Fatal("needs a test")
+	if out, code := wd.tryWork(ws, line); code != 0 {
+		wd.t.Fatalf("inside: %s: status %d\n%s", line, code, out)
 	}
-	t.Run("inside", func(t *testing.T) { inside(t, newBox(t, ws), line) })
-	if t.Skipped() || t.Failed() {
-		t.FailNow()
+}
+
+func (wd *world) tryWork(ws caisson.Workspace, line string) (string, int) {
+	wd.t.Helper()
+	box, err := openBox(wd.t.Context(), ws)
+	if caisson.CodeOf(err) == caisson.CodeIsolationUnavailable {
+		wd.t.Skipf("needs a boundary: %v", err)
 	}
+	wd.must(err)
+	defer func() { wd.must(box.Close()) }()
+	var out bytes.Buffer
+	p, err := box.Hold(wd.t.Context(), caisson.Command{Line: line, Stdout: &out, Stderr: &out})
+	wd.must(err)
+	wd.must(p.Release())
+	exit, err := p.Wait(wd.t.Context())
+	wd.must(err)
+	return out.String(), exit.Code
 }
 
 func (wd *world) inspect(ws caisson.Workspace) workspace.Inspection {
@@ -130,10 +145,14 @@ func files(t testing.TB, dir string, skip ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(dir, path)
+		if errors.Is(err, fs.ErrPermission) {
+			all[rel+"/"] = "closed"
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		rel, _ := filepath.Rel(dir, path)
 		if slices.Contains(skip, rel) {
 			if entry.IsDir() {
 				return filepath.SkipDir

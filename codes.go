@@ -72,6 +72,7 @@ const (
 	CodeEngineUnavailable     Code = "engine-unavailable"
 	CodeImageUnusable         Code = "image-unusable"
 	CodeNetworkRefused        Code = "network-refused"
+	CodeRepositoryBusy        Code = "repository-busy"
 )
 
 var codeTable = []CodeInfo{
@@ -145,4 +146,5 @@ var codeTable = []CodeInfo{
 	{CodeEngineUnavailable, true, 503, 75, "the engine does not answer", "Start it; `caisson doctor` tells where it was looked for."},
 	{CodeImageUnusable, false, 400, 78, "no sandbox can be made of the image", ""},
 	{CodeNetworkRefused, false, 403, 77, "the host may not be reached from inside", "Add it to `network:` in your own config."},
+	{CodeRepositoryBusy, true, 503, 75, "another git holds a lock of the repository", "Let it end. Where no git runs, one was killed: remove the file that is named."},
 }

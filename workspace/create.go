@@ -120,6 +120,12 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
 		}
+		if err := unreadableIn(c.repo.common); err != nil {
+			return err
+		}
+		if id, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "HEAD"}}); err == nil && isObjectID(id) {
+			return unusable("the commit of HEAD, %s, is missing, damaged or not to be read", id).WithHint("`git fsck` tells what else is; or name another base with `--base`.")
+		}
 		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base with `--base`.")
 	}
 	c.ws.Base = commit
@@ -221,22 +227,17 @@ func (c *creation) checkBranch(ctx context.Context) error {
 // makeTree makes the workspace's directory. A worktree's record in the repository
 // is locked from the first moment, so that nobody's prune removes it.
 func (c *creation) makeTree(context.Context) error {
-	parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return failed("make the workspace's directory", err)
+	err := c.makeDir()
+	if errors.Is(err, fs.ErrExist) {
+		return nameTaken(c.ws.Name)
 	}
-	parent, err := filepath.EvalSymlinks(parent)
 	if err != nil {
-		return failed("make the workspace's directory", err)
+		return unmade("make the workspace's directory", err)
 	}
-	c.ws.Path = filepath.Join(parent, c.ws.Name)
-	if err := os.Mkdir(c.ws.Path, 0o755); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nameTaken(c.ws.Name)
-		}
-		return failed("make the workspace's directory", err)
-	}
-	c.undo = append(c.undo, func() { _ = os.RemoveAll(c.ws.Path) })
+	c.undo = append(c.undo, func() {
+		_ = os.RemoveAll(c.ws.Path)
+		_ = os.Remove(filepath.Dir(c.ws.Path)) // only where it is empty
+	})
 	b := &c.ws.Binding
 	b.CommonDir, b.Branch = c.repo.common, c.ws.Branch
 	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
@@ -251,52 +252,86 @@ func (c *creation) makeTree(context.Context) error {
 	return c.makeRecord()
 }
 
-// makeRecord makes the record of a worktree and the pointer to it.
+// makeDir makes the directory of the tree, and those above it, which go with the
+// last other workspace.
+func (c *creation) makeDir() (err error) {
+	for range 10 {
+		parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
+		if err := os.MkdirAll(parent, 0o700); err != nil {
+			return err
+		}
+		if parent, err = filepath.EvalSymlinks(parent); err == nil {
+			c.ws.Path = filepath.Join(parent, c.ws.Name)
+			err = os.Mkdir(c.ws.Path, 0o755)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// makeRecord makes the record of a worktree and the pointer to it. It is made
+// aside, and comes among the others when it is whole: a prune by anybody else
+// would remove one that does not say yet that it is locked.
 func (c *creation) makeRecord() error {
-	admin, err := makeAdmin(c.repo.common, c.ws.Name)
+	aside := recordAside(c.repo.common, c.ws.ID)
+	c.undo = append(c.undo, func() { _ = os.RemoveAll(aside) })
+	if err := os.Mkdir(aside, 0o755); err != nil {
+		return unmade("make the worktree's record", err)
+	}
+	for _, file := range []struct{ name, text string }{
+		{"locked", fmt.Sprintf("caisson: workspace %s (%s) is in use; remove it with caisson", c.ws.Name, c.ws.ID)},
+		{"commondir", "../..\n"},
+		{"gitdir", filepath.Join(c.ws.Path, ".git") + "\n"},
+		{"HEAD", "ref: refs/heads/" + c.ws.Branch + "\n"},
+	} {
+		if err := writeFile(filepath.Join(aside, file.name), []byte(file.text), 0o644); err != nil {
+			return failed("make the worktree's record", err)
+		}
+	}
+	admin, err := placeRecord(aside, c.repo.common, c.ws.Name)
 	if err != nil {
-		return failed("make the worktree's record", err)
+		return unmade("make the worktree's record", err)
 	}
 	c.undo = append(c.undo, func() {
 		_ = os.RemoveAll(admin)
 		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
 	})
-	for _, file := range []struct{ path, text string }{
-		{filepath.Join(admin, "locked"), fmt.Sprintf("caisson: workspace %s (%s) is in use; remove it with caisson", c.ws.Name, c.ws.ID)},
-		{filepath.Join(admin, "commondir"), "../..\n"},
-		{filepath.Join(admin, "gitdir"), filepath.Join(c.ws.Path, ".git") + "\n"},
-		{filepath.Join(admin, "HEAD"), "ref: refs/heads/" + c.ws.Branch + "\n"},
-		{filepath.Join(c.ws.Path, ".git"), "gitdir: " + admin + "\n"},
-	} {
-		if err := writeFile(file.path, []byte(file.text), 0o644); err != nil {
-			return failed("make the worktree's record", err)
-		}
+	if err := writeFile(filepath.Join(c.ws.Path, ".git"), []byte("gitdir: "+admin+"\n"), 0o644); err != nil {
+		return failed("make the worktree's record", err)
 	}
 	c.ws.Binding.AdminDir = admin
 	return nil
 }
 
-// makeAdmin makes a directory of a free name below worktrees.
-func makeAdmin(common, name string) (string, error) {
+// recordAside is where a worktree's record is made.
+func recordAside(common string, id caisson.WorkspaceID) string {
+	return filepath.Join(common, "caisson-"+string(id))
+}
+
+// placeRecord gives a record a free name below worktrees.
+func placeRecord(aside, common, name string) (string, error) {
 	dir := filepath.Join(common, "worktrees")
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
 	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
 		return "", caisson.Errorf(caisson.CodeRepositoryUnsupported, "worktrees of this repository is a link, or no directory")
 	}
-	for n := 0; ; n++ {
+	for n, tries := 0, 0; ; n, tries = n+1, tries+1 {
 		admin := filepath.Join(dir, name)
 		if n > 0 {
 			admin += fmt.Sprint("-", n)
 		}
-		err := os.Mkdir(admin, 0o755)
-		if errors.Is(err, fs.ErrNotExist) { // the last other worktree went meanwhile
-			if err = os.MkdirAll(dir, 0o755); err == nil {
+		err := unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, admin, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EINVAL) { // a file system that does not know how
+			err = os.Rename(aside, admin) // looks before
+		}
+		if errors.Is(err, fs.ErrNotExist) { // none was there yet, or the last other one went
+			if err = os.Mkdir(dir, 0o755); (err == nil || errors.Is(err, fs.ErrExist)) && tries <= 1000 {
+				n--
 				continue
 			}
 		}
-		if !errors.Is(err, fs.ErrExist) || n > 1000 {
+		if !errors.Is(err, fs.ErrExist) || tries > 1000 {
 			return admin, err
 		}
 	}
@@ -314,10 +349,13 @@ func (c *creation) makeBranch(ctx context.Context) error {
 		refUpdate{branch, c.ws.Base, absent}, refUpdate{kept, c.ws.Base, absent})
 	if err != nil {
 		var exit *exitError
-		if errors.As(err, &exit) && strings.Contains(exit.complaint, "exists") {
+		if errors.As(err, &exit) && (strings.Contains(exit.complaint, "exists; cannot create") || strings.Contains(exit.complaint, "already exists")) {
 			e := caisson.Errorf(caisson.CodeBranchExists, "branch %s cannot be made beside the branches that exist", c.ws.Branch)
 			e.Err = err
 			return e
+		}
+		if err := c.repo.unwritable(c.ws.Branch); err != nil {
+			return err
 		}
 		return failed("make the branch", err)
 	}

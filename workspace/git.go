@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -79,8 +79,8 @@ type invocation struct {
 	env    []string
 	args   []string
 	stdin  io.Reader
-	stdout io.Writer // nil collects
-	files  []*os.File
+	stdout io.Writer  // nil collects
+	files  []*os.File // that the command holds open too
 	bound  time.Duration
 }
 
@@ -113,7 +113,7 @@ func (p *program) command(inv invocation) process.Command {
 	for _, c := range overrides {
 		args = append(args, "-c", c)
 	}
-	for _, c := range inv.config {
+	for _, c := range append(waiting(), inv.config...) {
 		args = append(args, "-c", c)
 	}
 	env := append([]string{}, p.env...)
@@ -245,11 +245,14 @@ func failed(doing string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	code := caisson.CodeGitFailed
-	var exit *exitError
-	if errors.As(err, &exit) && strings.Contains(exit.complaint, "No space left on device") || errors.Is(err, syscall.ENOSPC) {
-		code = caisson.CodeDiskFull
+	if lock := lockIn(err); lock != "" {
+		return heldLock(doing, lock, err)
 	}
+	said := ""
+	if exit := (*exitError)(nil); errors.As(err, &exit) {
+		said = exit.complaint
+	}
+	code := cmp.Or(diskCode(err, said), caisson.CodeGitFailed)
 	return caisson.Errorf(code, "%s: %w", doing, err)
 }
 

@@ -243,6 +243,9 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 	old, commit := move.old, move.to
 	result := Imported{Old: old, New: commit}
 	if old == commit {
+		if seen.Tip != commit { // the last import was killed before it came to the index
+			result.IndexKept = w.bringIndex(ctx, repo, ws, seen.Tip, commit)
+		}
 		seen.Tip = commit
 		return result, nil
 	}
@@ -289,14 +292,20 @@ func (w *Workspaces) bringIndex(ctx context.Context, repo *repository, ws caisso
 	if isClone(ws) {
 		return "" // there is none
 	}
-	inv := repo.in("read-tree", "-i", "-m", old, commit)
-	inv.index = ws.Binding.AdminDir + "/index"
-	_, err := w.git.run(ctx, inv)
+	err := changeIndex(ctx, ws.Binding.AdminDir, func(index string) error {
+		inv := repo.in("read-tree", "-i", "-m", old, commit)
+		inv.index = index
+		_, err := w.git.run(ctx, inv)
+		return err
+	})
 	var exit *exitError
-	if errors.As(err, &exit) {
+	var known *caisson.Error
+	switch {
+	case errors.As(err, &exit):
 		return exit.complaint
-	}
-	if err != nil {
+	case errors.As(err, &known):
+		return known.Message + ". " + known.Hint
+	case err != nil:
 		return err.Error()
 	}
 	return ""

@@ -17,5 +17,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mergerEnv) != "" {
 		os.Exit(merger())
 	}
+	if os.Getenv(manyEnv) != "" {
+		os.Exit(several())
+	}
 	os.Exit(sandboxtest.Main(m))
 }

@@ -179,7 +179,7 @@ func (c *checkout) isNamedBack(common string) bool {
 		return false
 	}
 	admin, err := filepath.EvalSymlinks(c.gitDir)
-	return err == nil && to == admin
+	return err == nil && to == admin && admin == c.gitDir // a link could lead to the record of another repository
 }
 
 // merge is one merge being made of objects.

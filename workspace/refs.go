@@ -58,8 +58,7 @@ func (w *Workspaces) updateRefs(ctx context.Context, repo *repository, message s
 	}
 	inv := repo.in(args...)
 	inv.stdin = &b
-	_, err := w.git.run(ctx, inv)
-	return err
+	return w.writeRefs(ctx, repo, inv, updates)
 }
 
 // staysInside refuses to write where a repository has put a link out of it in the

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"strconv"
@@ -210,7 +211,7 @@ func (w *Workspaces) insideCommand(ctx context.Context, ws caisson.Workspace, bo
 	case ctx.Err() != nil:
 		return said, failed("look at the tree of "+ws.Name, ctx.Err())
 	case exit.Code != 0:
-		return said, caisson.Errorf(caisson.CodeGitFailed, "the tree of %s could not be read inside (status %d): %s", ws.Name, exit.Code, said)
+		return said, caisson.Errorf(cmp.Or(diskCode(nil, said), caisson.CodeGitFailed), "the tree of %s could not be read inside (status %d): %s", ws.Name, exit.Code, said)
 	}
 	return said, nil
 }

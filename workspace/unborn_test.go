@@ -37,7 +37,7 @@ func maker() int {
 	if os.Getenv(refusedEnv) != "" {
 		made = func(context.Context, caisson.Workspace) error { return errors.New("refused") }
 	}
-	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: dyingStore{ledger}}).Create(ctx, workspace.CreateSpec{Dir: repo, Mode: caisson.WorkspaceMode(os.Getenv(modeEnv)), Run: "r7k2", Made: made})
+	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: dyingStore{ledger}, Git: os.Getenv(gitEnv)}).Create(ctx, workspace.CreateSpec{Dir: repo, Mode: caisson.WorkspaceMode(os.Getenv(modeEnv)), Run: "r7k2", Made: made})
 	fmt.Println(err)
 	return 1
 }
@@ -81,6 +81,13 @@ func (wd *world) made() []string {
 		if err != nil {
 			wd.t.Fatal(err)
 		}
+	}
+	for _, pattern := range []string{filepath.Join(wd.repo, ".git", "caisson-*"), filepath.Join(wd.state, "updates", "*")} {
+		left, err := filepath.Glob(pattern)
+		if err != nil {
+			wd.t.Fatal(err)
+		}
+		found = append(found, left...)
 	}
 	if refs := wd.git("for-each-ref", "--format=%(refname)", "refs/caisson", "refs/heads/caisson"); refs != "" {
 		found = append(found, refs)
@@ -230,7 +237,7 @@ func testUnlock(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	box := newBox(t, ws)
-	for _, name := range []string{"index.lock", "HEAD.lock"} {
+	for _, name := range []string{"index.lock", "HEAD.lock", "refs/heads/" + ws.Branch + ".lock"} {
 		wd.write(filepath.Join(ws.Shadow, name), "")
 	}
 	const change = "echo new > a.txt && git add a.txt && git commit -qm change"

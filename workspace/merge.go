@@ -49,7 +49,7 @@ func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts Merge
 	if err != nil {
 		return Merged{}, err
 	}
-	if err := w.finishAll(ctx); err != nil {
+	if err := w.finishAll(ctx, repo.common); err != nil {
 		return Merged{}, err
 	}
 	into := orElse(opts.Into, ws.BaseRef)

@@ -23,8 +23,14 @@ const (
 
 // operations are what git keeps in a git directory while it is not done.
 var operations = [...]struct{ file, name string }{
-	{"MERGE_HEAD", "merge"}, {"rebase-merge", "rebase"}, {"rebase-apply", "rebase or am"}, {"CHERRY_PICK_HEAD", "cherry-pick"},
-	{"REVERT_HEAD", "revert"}, {"BISECT_LOG", "bisect"}, {"BISECT_START", "bisect"}, {"sequencer", "sequence of commits"},
+	{"MERGE_HEAD", "merge"},
+	{"rebase-merge", "rebase"},
+	{"rebase-apply", "rebase or am"},
+	{"CHERRY_PICK_HEAD", "cherry-pick"},
+	{"REVERT_HEAD", "revert"},
+	{"BISECT_LOG", "bisect"},
+	{"BISECT_START", "bisect"},
+	{"sequencer", "sequence of commits"},
 }
 
 // stateFiles name commits that an operation, or the last one, needs.

@@ -163,6 +163,9 @@ func (s *session) openBox(ctx context.Context) error {
 	opened.State, opened.At = caisson.SandboxRunning, h.Ledger.Now()
 	s.record = opened
 	err = h.Ledger.PutSandbox(ctx, s.record)
+	if err == nil && s.ws != nil { // what stood at its paths just now is what is in the box
+		err = h.workspaces.Check(ctx, *s.ws)
+	}
 	if err == nil {
 		err = h.Ledger.Append(ctx, s.drive, caisson.EventIsolation, box.Isolation())
 	}

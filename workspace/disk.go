@@ -2,6 +2,9 @@ package workspace
 
 import (
 	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -24,6 +27,24 @@ func diskCode(err error, said string) caisson.Code {
 		return caisson.CodeWriteFailed
 	}
 	return ""
+}
+
+// saysUnwritten is what git says where it keeps the reason to itself.
+var saysUnwritten = regexp.MustCompile(`(?i)(unable to|could not|couldn't|cannot|failed to) (write|create|close|update|open)|write error`)
+
+// exit is the error of a command that did not succeed. Where it could not write
+// and does not say why, it is looked whether there is room.
+func (p *program) exit(inv invocation, status int, complaint string) error {
+	err := &exitError{inv.args, status, complaint}
+	if diskCode(nil, complaint) != "" || !saysUnwritten.MatchString(complaint) {
+		return err
+	}
+	for _, dir := range []string{filepath.Dir(inv.index), orElse(inv.tree, p.empty), filepath.Join(inv.gitDir, "refs"), filepath.Join(inv.gitDir, "objects")} {
+		if filepath.IsAbs(dir) && full(dir) {
+			return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
+		}
+	}
+	return err
 }
 
 func isAny(err error, errnos ...syscall.Errno) bool {

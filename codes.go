@@ -131,7 +131,7 @@ var codeTable = []CodeInfo{
 	{CodeBranchExists, false, 409, 1, "the branch exists", "Choose another with `--branch`."},
 	{CodeBranchCheckedOut, false, 409, 1, "the branch is checked out elsewhere", "Choose another with `--branch`."},
 	{CodeRepositoryUnsupported, false, 400, 1, "the repository has a form that is not supported", ""},
-	{CodeWorkspaceBindingLost, true, 409, 75, "the workspace on disk is not the one on record", "Look at it with `caisson workspace show`; nothing was followed or changed."},
+	{CodeWorkspaceBindingLost, true, 409, 75, "the workspace on disk is not the one on record", "See it with `caisson workspace ls`; nothing was followed or changed."},
 	{CodeWorkspaceDirty, false, 409, 1, "there are changes that are not committed", "Commit or discard them first."},
 	{CodeImportHeld, false, 409, 1, "commits were held back", "See the reason; nothing was lost."},
 	{CodeMergeConflict, false, 409, 1, "the merge has conflicts; everything is as it was", "Merge by hand in your checkout."},

@@ -50,6 +50,13 @@ type Binding struct {
 	Branch     string `json:"branch"`
 	TreeDevice uint64 `json:"tree_device"` // of the tree's directory
 	TreeInode  uint64 `json:"tree_inode"`
+
+	// Of the directory of objects that is lent first, and of the shadow. Zero
+	// where they were not recorded; then they are not compared.
+	ObjectsDevice uint64 `json:"objects_device,omitempty"`
+	ObjectsInode  uint64 `json:"objects_inode,omitempty"`
+	ShadowDevice  uint64 `json:"shadow_device,omitempty"`
+	ShadowInode   uint64 `json:"shadow_inode,omitempty"`
 }
 
 // Digest returns the binding's digest, which is part of every call's.

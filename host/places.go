@@ -19,34 +19,6 @@ func (h *Host) ListWorkspaces(ctx context.Context, all bool) ([]caisson.Workspac
 	return h.workspaces.List(ctx, h.dir)
 }
 
-// Diff returns what a workspace changed since its base. It may hold any bytes.
-func (h *Host) Diff(ctx context.Context, ref string, stat bool) (string, error) {
-	ws, err := h.workspaces.Find(ctx, h.dir, ref)
-	if err != nil {
-		return "", err
-	}
-	var out bytes.Buffer
-	err = h.workspaces.Diff(ctx, ws, nil, workspace.DiffOptions{Stat: stat, Out: &out})
-	return out.String(), err
-}
-
-// Log returns the commits of a workspace since its base, one a line.
-func (h *Host) Log(ctx context.Context, ref string) (string, error) {
-	ws, err := h.workspaces.Find(ctx, h.dir, ref)
-	if err != nil {
-		return "", err
-	}
-	commits, err := h.workspaces.Log(ctx, ws, 0)
-	if err != nil {
-		return "", err
-	}
-	var out strings.Builder
-	for _, c := range commits {
-		fmt.Fprintf(&out, "%s %s\n", c.ID[:min(12, len(c.ID))], c.Subject)
-	}
-	return out.String(), nil
-}
-
 // MergeRequest says what goes where; empty fields are the defaults.
 type MergeRequest struct {
 	Into, Mode, Message string

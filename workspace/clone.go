@@ -73,38 +73,20 @@ func (c *creation) index() string {
 	return filepath.Join(c.ws.Binding.AdminDir, "index")
 }
 
-// checkClone is the part of Check that is a clone's alone. Which branch the
-// agent has checked out is no part of it.
-func (w *Workspaces) checkClone(ws caisson.Workspace, lost func(part, what string) error) error {
+// cloneLost is the part of Check that is a clone's alone. Which branch the agent
+// has checked out is no part of it.
+func (w *Workspaces) cloneLost(ws caisson.Workspace) *loss {
 	if _, _, err := directoryID(filepath.Join(ws.Path, ".git")); err != nil {
-		return lost("git-dir", "the git directory in its tree is gone, or is none any more")
+		return &loss{part: "git-dir", says: "the git directory in its tree is gone, or is none any more"}
 	}
-	if common, err := pointer(filepath.Join(w.outer(ws.ID), "commondir"), ""); err != nil || common != ws.Binding.CommonDir {
-		return lost("common", "its record names another repository")
+	outer := w.outer(ws.ID)
+	if common, err := pointer(filepath.Join(outer, "commondir"), ""); err != nil || common != ws.Binding.CommonDir {
+		return &loss{part: "common", says: "its record names another repository", want: ws.Binding.CommonDir, found: common}
 	}
-	if head, err := pointer(filepath.Join(w.outer(ws.ID), "HEAD"), "ref: refs/heads/"); err != nil || head != ws.Binding.Branch || head != ws.Branch {
-		return lost("branch", "its record names another branch than "+ws.Branch)
+	if head, err := pointer(filepath.Join(outer, "HEAD"), "ref: refs/heads/"); err != nil || head != ws.Binding.Branch || head != ws.Branch {
+		return &loss{part: "branch", says: "its record names another branch than " + ws.Branch, want: ws.Branch, found: head}
 	}
 	return nil
-}
-
-// openShadow opens a git directory that an agent writes, to read it as data. One
-// that lies in a tree could have been put aside for a link; none is followed.
-func openShadow(dir string) (*os.Root, error) {
-	if filepath.Base(dir) != ".git" {
-		return os.OpenRoot(dir) // its parent is ours
-	}
-	tree, err := os.OpenRoot(filepath.Dir(dir))
-	if err != nil {
-		return nil, err
-	}
-	defer tree.Close()
-	if info, err := tree.Lstat(".git"); err != nil {
-		return nil, err
-	} else if !info.IsDir() {
-		return nil, errors.New("it is no directory")
-	}
-	return tree.OpenRoot(".git") // a link that came since leads nowhere but into the tree
 }
 
 // unmakeClone removes the tree of a clone that nothing has worked in.

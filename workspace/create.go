@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -31,8 +30,6 @@ type CreateSpec struct {
 	// taken back: one of a run that is not recorded is nobody's.
 	Made func(ctx context.Context, ws caisson.Workspace) error
 }
-
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // creation is a workspace being made; undo takes back what was done, last first.
 type creation struct {
@@ -68,8 +65,8 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	}
 	id := caisson.NewWorkspaceID()
 	name := orElse(orElse(spec.Name, string(spec.Run)), string(id))
-	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".") {
-		return caisson.Workspace{}, caisson.Errorf(caisson.CodeUsage, "%q is no name for a workspace: letters, digits, dots, dashes, up to 64", printable(name))
+	if err := w.checkName(ctx, repo, name); err != nil {
+		return caisson.Workspace{}, err
 	}
 	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
 		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
@@ -118,7 +115,7 @@ func unusable(format string, args ...any) *caisson.Error {
 // branch: who names one has said what is meant.
 func (c *creation) chooseBase(ctx context.Context, base string) error {
 	head, _ := pointer(filepath.Join(c.at.gitDir, "HEAD"), "ref: refs/heads/")
-	commit, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD") + "^{commit}"}})
+	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD")+"^{commit}"))
 	if err != nil || !isObjectID(commit) {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
@@ -207,16 +204,18 @@ func (c *creation) checkBase(ctx context.Context) error {
 // checkBranch refuses a branch that is there or in use.
 func (c *creation) checkBranch(ctx context.Context) error {
 	branch := c.ws.Branch
-	if _, err := c.git.run(ctx, c.repo.in("check-ref-format", "refs/heads/"+branch)); err != nil || strings.HasPrefix(branch, "-") || branch == "HEAD" {
-		return caisson.Errorf(caisson.CodeUsage, "%q is no name for a branch", printable(branch))
+	if err := c.checkBranchName(ctx); err != nil {
+		return err
 	}
 	if where := c.repo.checkedOut(branch); where != nil {
 		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", branch, where.describe())
 	}
-	if _, err := c.git.run(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+branch)); err == nil {
-		return caisson.Errorf(caisson.CodeBranchExists, "branch %s exists", branch)
+	if clone, err := c.w.cloneOn(ctx, c.repo, branch); err != nil {
+		return err
+	} else if clone != nil { // its branch was deleted outside
+		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s", branch, clone.Name)
 	}
-	return nil
+	return c.checkBranchFree(ctx)
 }
 
 // makeTree makes the workspace's directory. A worktree's record in the repository
@@ -225,7 +224,7 @@ func (c *creation) makeTree(context.Context) error {
 	err := c.makeDir()
 	if err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name)
+			return nameTaken(c.ws.Name)
 		}
 		return failed("make the workspace's directory", err)
 	}
@@ -305,6 +304,9 @@ func recordAside(common string, id caisson.WorkspaceID) string {
 // placeRecord gives a record a free name below worktrees.
 func placeRecord(aside, common, name string) (string, error) {
 	dir := filepath.Join(common, "worktrees")
+	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+		return "", caisson.Errorf(caisson.CodeRepositoryUnsupported, "worktrees of this repository is a link, or no directory")
+	}
 	for n, tries := 0, 0; ; n, tries = n+1, tries+1 {
 		admin := filepath.Join(dir, name)
 		if n > 0 {
@@ -321,6 +323,32 @@ func placeRecord(aside, common, name string) (string, error) {
 			}
 		}
 		if !errors.Is(err, fs.ErrExist) || tries > 1000 {
+			return admin, err
+		}
+	}
+}
+
+// makeAdmin makes a directory of a free name below worktrees.
+func makeAdmin(common, name string) (string, error) {
+	dir := filepath.Join(common, "worktrees")
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+		return "", caisson.Errorf(caisson.CodeRepositoryUnsupported, "worktrees of this repository is a link, or no directory")
+	}
+	for n := 0; ; n++ {
+		admin := filepath.Join(dir, name)
+		if n > 0 {
+			admin += fmt.Sprint("-", n)
+		}
+		err := os.Mkdir(admin, 0o755)
+		if errors.Is(err, fs.ErrNotExist) { // the last other worktree went meanwhile
+			if err = os.MkdirAll(dir, 0o755); err == nil {
+				continue
+			}
+		}
+		if !errors.Is(err, fs.ErrExist) || n > 1000 {
 			return admin, err
 		}
 	}

@@ -22,6 +22,11 @@ const looseUpTo = 100
 // other's directory. Objects are asked for by id, never by name: what was
 // looked at is what comes.
 func (w *Workspaces) fetch(ctx context.Context, repo *repository, ws caisson.Workspace, given Box, wants, haves []string) error {
+	return w.fetchFrom(ctx, source{dir: ws.Shadow, repo: repo, haves: haves}, ws, given, wants)
+}
+
+// fetchFrom is fetch from any git directory inside.
+func (w *Workspaces) fetchFrom(ctx context.Context, from source, ws caisson.Workspace, given Box, wants []string) error {
 	if len(wants) == 0 {
 		return nil
 	}
@@ -32,7 +37,7 @@ func (w *Workspaces) fetch(ctx context.Context, repo *repository, ws caisson.Wor
 	defer closeBox() //nolint:errcheck // what was needed has been received
 	ctx, cancel := context.WithTimeout(ctx, importDeadline)
 	defer cancel()
-	if err := w.receive(ctx, repo, ws, box, wants, haves); err != nil {
+	if err := w.receive(ctx, from, ws, box, wants); err != nil {
 		err = failed("receive the commits of "+ws.Name, err)
 		if caisson.CodeOf(err) == caisson.CodeGitFailed {
 			caisson.AsError(err).Code = caisson.CodeImportHeld
@@ -41,7 +46,7 @@ func (w *Workspaces) fetch(ctx context.Context, repo *repository, ws caisson.Wor
 	}
 	// Each object was checked; now that none is missing. What references reach
 	// is known to be whole.
-	inv := repo.in("rev-list", "--objects", "--stdin", "--not", "--all", "--quiet")
+	inv := from.repo.in("rev-list", "--objects", "--stdin", "--not", "--all", "--quiet")
 	inv.stdin = strings.NewReader(strings.Join(wants, "\n") + "\n")
 	if _, err := w.git.run(ctx, inv); err != nil {
 		if statusOf(err) > 0 {
@@ -53,7 +58,7 @@ func (w *Workspaces) fetch(ctx context.Context, repo *repository, ws caisson.Wor
 }
 
 // receive runs git's server inside and takes one pack from it.
-func (w *Workspaces) receive(ctx context.Context, repo *repository, ws caisson.Workspace, box Box, wants, haves []string) error {
+func (w *Workspaces) receive(ctx context.Context, from source, ws caisson.Workspace, box Box, wants []string) error {
 	ask, serve, err := pipes()
 	if err != nil {
 		return err
@@ -63,7 +68,7 @@ func (w *Workspaces) receive(ctx context.Context, repo *repository, ws caisson.W
 	defer context.AfterFunc(ctx, ask.close)()
 	complaint := &tailBuffer{limit: maxComplaint}
 	proc, err := box.Hold(ctx, caisson.Command{
-		Argv:     []string{"git", "upload-pack", "--strict", "--timeout=60", ws.Shadow},
+		Argv:     []string{"git", "upload-pack", "--strict", "--timeout=60", from.dir},
 		Env:      []string{"GIT_PROTOCOL=version=2", "LC_ALL=C"},
 		Stdin:    serve.in,
 		Stdout:   serve.out,
@@ -83,7 +88,7 @@ func (w *Workspaces) receive(ctx context.Context, repo *repository, ws caisson.W
 		_ = serve.out.Close() // the reader sees the end, whoever made it
 		ended <- err
 	}()
-	err = w.takePack(ctx, repo, ask, wants, haves)
+	err = w.takePack(ctx, from.repo, ask, wants, from.haves)
 	_ = writePackets(ask.out, "0000")
 	ask.close()
 	if err != nil {

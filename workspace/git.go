@@ -70,6 +70,7 @@ type program struct {
 // invocation is one git command.
 type invocation struct {
 	gitDir string // "" discovers from dir
+	common string // in place of the git directory's own: whose references, objects and configuration hold
 	dir    string // cwd; "" is the empty directory
 	tree   string // work tree; "" is the empty directory
 	index  string // index file; "" is the git directory's
@@ -119,7 +120,7 @@ func (p *program) command(inv invocation) process.Command {
 	env = append(env,
 		"LC_ALL=C",
 		"GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=",
-		"GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_EDITOR=false", "GIT_ATTR_NOSYSTEM=1",
+		"GIT_ALLOW_PROTOCOL=none", "GIT_PROTOCOL_FROM_USER=0", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_EDITOR=false", "GIT_ATTR_NOSYSTEM=1",
 		"GIT_CEILING_DIRECTORIES="+filepath.Dir(p.empty),
 	)
 	if !inv.person {
@@ -127,6 +128,9 @@ func (p *program) command(inv invocation) process.Command {
 	}
 	if inv.gitDir != "" {
 		env = append(env, "GIT_DIR="+inv.gitDir, "GIT_WORK_TREE="+orElse(inv.tree, p.empty))
+	}
+	if inv.common != "" {
+		env = append(env, "GIT_COMMON_DIR="+inv.common)
 	}
 	if inv.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+inv.index)
@@ -169,23 +173,31 @@ func (p *program) line(ctx context.Context, inv invocation) (string, error) {
 
 // findGit finds the program once and checks that it is new enough.
 func findGit(ctx context.Context, path string, environ []string, empty string, memory int64) (*program, error) {
-	if path == "" {
-		found, err := exec.LookPath("git")
-		if err != nil {
-			return nil, caisson.Errorf(caisson.CodeGitMissing, "git was not found: %w", err)
+	p := &program{empty: empty, memory: memory}
+	where := ""
+	for _, kv := range environ {
+		switch {
+		case strings.HasPrefix(kv, "GIT_"):
+		case strings.HasPrefix(kv, "PATH="):
+			where = safePath(kv[len("PATH="):], filepath.Dir(filepath.Dir(empty)))
+		default:
+			p.env = append(p.env, kv)
 		}
-		path = found
+	}
+	p.env = append(p.env, "PATH="+where)
+	for _, dir := range filepath.SplitList(where) {
+		if found, err := exec.LookPath(filepath.Join(dir, "git")); path == "" && err == nil {
+			path = found
+		}
+	}
+	if path == "" {
+		return nil, caisson.Errorf(caisson.CodeGitMissing, "git was not found in %q", printable(where))
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeGitMissing, "git was not found: %w", err)
 	}
-	p := &program{path: path, empty: empty, memory: memory}
-	for _, kv := range environ {
-		if !strings.HasPrefix(kv, "GIT_") {
-			p.env = append(p.env, kv)
-		}
-	}
+	p.path = path
 	out, err := p.line(ctx, invocation{args: []string{"version"}, bound: 10 * time.Second})
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeGitMissing, "%s does not run: %w", path, err)
@@ -194,6 +206,22 @@ func findGit(ctx context.Context, path string, environ []string, empty string, m
 		return nil, caisson.Errorf(caisson.CodeGitMissing, "%s is %s; 2.39 is the oldest whose upload-pack is safe here", path, out)
 	}
 	return p, nil
+}
+
+// safePath returns the directories of a PATH in which programs may be looked for:
+// not those that mean another one wherever one stands, which may be a
+// repository's, and not those below our state, where agents write.
+func safePath(path, state string) string {
+	var safe []string
+	if resolved, err := filepath.EvalSymlinks(state); err == nil {
+		state = resolved
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if resolved, err := filepath.EvalSymlinks(dir); filepath.IsAbs(dir) && err == nil && !strings.HasPrefix(resolved+"/", state+"/") {
+			safe = append(safe, dir)
+		}
+	}
+	return strings.Join(safe, string(filepath.ListSeparator))
 }
 
 // newEnough tells whether the answer of `git version` names 2.39 or newer.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -41,9 +42,8 @@ type Imported struct {
 	Diverged  string   `json:"diverged,omitempty"`   // reference that the commits went to, as the branch could not take them
 	Why       string   `json:"why,omitempty"`        // of Diverged, in a clause
 	IndexKept string   `json:"index_kept,omitempty"` // why the outer index could not be brought along
-	Pinned    []string `json:"pinned,omitempty"`     // other references made inside, under these names
-
-	again bool // the branch may take at another time what it could not take now
+	Pinned    []string `json:"pinned,omitempty"`     // what else was made inside, under these names
+	Unkept    string   `json:"unkept,omitempty"`     // why a commit that only a log inside knows could not be kept
 }
 
 // Import brings what was committed inside to the repository. The box is only
@@ -65,46 +65,128 @@ func (w *Workspaces) Import(ctx context.Context, ws caisson.Workspace, box Box, 
 	if err != nil {
 		return Imported{}, failed("read what was seen last", err)
 	}
-	now, err := readShadow(ws.Shadow)
-	if err != nil {
-		return Imported{}, err
+	result := Imported{Old: seen.Tip, New: seen.Tip}
+	changed, held := w.importShadow(ctx, ws, box, &seen, &result, opts)
+	if held != nil && caisson.CodeOf(held) != caisson.CodeImportHeld {
+		return result, held
 	}
-	list := listRefs(now.refs)
-	if bytes.Equal(list, seen.Refs) {
-		return Imported{Old: seen.Tip, New: seen.Tip}, nil
+	others, err := w.importModules(ctx, ws, box, &seen, &result)
+	if err == nil && (changed || others) {
+		err = w.writeState(ws, seen)
+	}
+	if err != nil {
+		return result, errors.Join(held, err)
+	}
+	return result, held
+}
+
+// importShadow brings what is new in the shadow, and tells whether something
+// was. Where the branch is held back all else is kept nevertheless.
+func (w *Workspaces) importShadow(ctx context.Context, ws caisson.Workspace, box Box, seen *state, result *Imported, opts ImportOptions) (changed bool, err error) {
+	now, err := readShadow(ws)
+	if err != nil {
+		return false, err
+	}
+	root, err := boundShadow(ws)
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	list, logs := listRefs(now.refs), findLogged(root)
+	news := !bytes.Equal(list, seen.Refs)
+	if !news && logs.mark == seen.Past.Mark && seen.Diverged == "" {
+		return false, nil
 	}
 	repo, err := w.repository(ctx, ws.Binding.CommonDir, false)
 	if err != nil {
-		return Imported{}, err
+		return false, err
 	}
-	before := parseRefs(seen.Refs)
+	branch, before := "refs/heads/"+ws.Branch, parseRefs(seen.Refs)
+	from := source{
+		dir: ws.Shadow, repo: repo, prefix: inside(ws.ID), haves: []string{seen.Tip, ws.Base},
+		pinned: []string{pin(ws.ID, ""), branch},
+	}
+	if err := w.fetchFrom(ctx, from, ws, box, wanted(before, now.refs)); err != nil {
+		return false, err
+	}
+	var held error
+	if id := now.refs[branch]; id != "" && (id != before[branch] || seen.Diverged != "" && w.stillDiverged(ctx, repo, seen)) {
+		*result, held = w.importBranch(ctx, repo, ws, seen, id, opts)
+		if held != nil && caisson.CodeOf(held) != caisson.CodeImportHeld {
+			return false, held
+		}
+	}
+	moved := branch // is kept by itself
+	if held != nil || result.Diverged != "" {
+		moved = ""
+	}
+	if result.Pinned, err = w.pinOthers(ctx, from, moved, before, now.refs); err != nil {
+		return false, err
+	}
+	known := map[string]bool{seen.Tip: true, ws.Base: true}
+	for _, refs := range []map[string]string{before, now.refs} {
+		for id := range maps.Values(refs) {
+			known[id] = true
+		}
+	}
+	if err := w.importPast(ctx, ws, box, from, root, logs, known, &seen.Past, result); err != nil {
+		return false, err
+	}
+	if held != nil {
+		return true, held
+	}
+	seen.Refs = list
+	return true, nil
+}
+
+// wanted are the ids of references that have changed.
+func wanted(before, now map[string]string) []string {
 	var wants []string
-	for name, id := range now.refs {
+	for name, id := range now {
 		if before[name] != id && !slices.Contains(wants, id) {
 			wants = append(wants, id)
 		}
 	}
-	if err := w.fetch(ctx, repo, ws, box, wants, []string{seen.Tip, ws.Base}); err != nil {
-		return Imported{}, err
+	return wants
+}
+
+// importPast keeps what only the logs of a git directory inside know.
+func (w *Workspaces) importPast(ctx context.Context, ws caisson.Workspace, box Box, from source, root *os.Root, logs logged, known map[string]bool, seen *past, result *Imported) error {
+	if logs.mark == seen.Mark {
+		return nil
 	}
-	result := Imported{Old: seen.Tip, New: seen.Tip}
-	branch := "refs/heads/" + ws.Branch
-	if id := now.refs[branch]; id != "" && id != before[branch] {
-		if result, err = w.importBranch(ctx, repo, ws, &seen, id, opts); err != nil {
-			return result, err
-		}
+	length := len(ws.Base)
+	ids, upTo := logs.ids(root, length, seen.Logs)
+	ids = slices.DeleteFunc(ids, func(id string) bool { return known[id] })
+	kept, unkept, more, err := w.keepLogged(ctx, ws, box, from, ids)
+	if err != nil {
+		return err
 	}
-	if result.Pinned, err = w.pinOthers(ctx, repo, ws, before, now.refs); err != nil {
-		return result, err
+	result.Pinned = append(result.Pinned, kept...)
+	if logs.over && unkept == "" {
+		unkept = "there are more logs inside than are looked at"
 	}
-	if result.again { // as if what is on the branch inside had not been seen
-		if now.refs[branch] = before[branch]; before[branch] == "" {
-			delete(now.refs, branch)
-		}
-		list = listRefs(now.refs)
+	result.Unkept = orElse(result.Unkept, unkept)
+	if !more {
+		*seen = past{logs.mark, upTo}
 	}
-	seen.Refs = list
-	return result, w.writeState(ws, seen)
+	return nil
+}
+
+// stillDiverged tells whether commits are still kept beside the branch. Where a
+// person has deleted their reference, they are done with.
+func (w *Workspaces) stillDiverged(ctx context.Context, repo *repository, seen *state) bool {
+	_, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", seen.Diverged))
+	if statusOf(err) == 1 {
+		seen.Diverged = ""
+		return false
+	}
+	return true
+}
+
+// inside is the prefix of references that keep what was made inside.
+func inside(id caisson.WorkspaceID) string {
+	return "refs/caisson/inside/" + string(id) + "/"
 }
 
 // importBranch moves the branch outside to what it is inside.
@@ -112,7 +194,7 @@ func (w *Workspaces) importBranch(ctx context.Context, repo *repository, ws cais
 	if path, err := w.gitlinkOverRepository(ctx, repo, ws, commit); err != nil {
 		return Imported{}, err
 	} else if path != "" {
-		kept := "refs/caisson/inside/" + string(ws.ID) + "/held/" + commit
+		kept := inside(ws.ID) + "held/" + commit
 		if err := w.updateRefs(ctx, repo, "", refUpdate{kept, commit, ""}); err != nil {
 			return Imported{}, failed("keep the commits that are held back", err)
 		}
@@ -170,12 +252,14 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 	if old == "" {
 		return w.diverge(ctx, repo, ws, seen, old, commit, "the branch was deleted outside")
 	}
-	if isClone(ws) {
-		if at := repo.checkedOut(ws.Branch); at != nil {
-			result, err := w.diverge(ctx, repo, ws, seen, old, commit, "the branch is checked out in "+at.describe())
-			result.again = true
-			return result, err
+	if old != seen.Tip && !forward {
+		if has, err := w.descends(ctx, repo, old, commit); err == nil && has {
+			seen.Diverged = "" // the branch outside has all of it, and more
+			return Imported{Old: old, New: old}, nil
 		}
+	}
+	if at := repo.checkedOutBeside(ws.Branch, ws.Binding.AdminDir); at != nil {
+		return w.diverge(ctx, repo, ws, seen, old, commit, "the branch is checked out in "+at.describe()+" too, which would not come along")
 	}
 	updates := []refUpdate{{"refs/heads/" + ws.Branch, commit, old}, {pin(ws.ID, "tip"), commit, ""}}
 	switch {
@@ -186,13 +270,18 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 		return w.diverge(ctx, repo, ws, seen, old, commit, "commits that were imported before were rewritten inside")
 	default:
 		result.Rewritten = true
-		updates = append(updates, refUpdate{"refs/caisson/inside/" + string(ws.ID) + "/was/" + old, old, ""})
+		updates = append(updates, refUpdate{inside(ws.ID) + "was/" + old, old, ""})
 	}
 	if err := w.updateRefs(ctx, repo, "caisson: import", updates...); err != nil {
 		return result, err
 	}
 	result.Moved, seen.Tip, seen.Diverged = true, commit, ""
-	result.IndexKept = w.bringIndex(ctx, repo, ws, old, commit)
+	of := orElse(seen.Index, old)
+	if result.IndexKept = w.bringIndex(ctx, repo, ws, of, commit); result.IndexKept != "" {
+		seen.Index = of // so that the next import brings it all the way
+	} else {
+		seen.Index = ""
+	}
 	return result, nil
 }
 
@@ -252,37 +341,52 @@ func (w *Workspaces) diverge(ctx context.Context, repo *repository, ws caisson.W
 }
 
 // pinOthers keeps what else was made inside: other branches, tags, the stash, a
-// detached head. A value that is replaced by one that does not contain it, or
-// whose reference went away, stays pinned by its id.
-func (w *Workspaces) pinOthers(ctx context.Context, repo *repository, ws caisson.Workspace, before, now map[string]string) ([]string, error) {
-	prefix := "refs/caisson/inside/" + string(ws.ID) + "/"
+// detached head. A value that is replaced by one that does not contain it stays
+// pinned by its id; that of a reference that went away stays as it is.
+func (w *Workspaces) pinOthers(ctx context.Context, from source, moved string, before, now map[string]string) ([]string, error) {
+	fresh := map[string]string{}
+	for name, id := range now {
+		if name != moved && before[name] != id {
+			fresh[name] = id
+		}
+	}
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	pins, err := w.pins(ctx, from.repo, from.prefix)
+	if err != nil {
+		return nil, err
+	}
 	var named, byID []refUpdate
 	asked := 0
-	for name, id := range now {
-		if name == "refs/heads/"+ws.Branch || before[name] == id {
+	for name, id := range fresh {
+		at := from.prefix + strings.TrimPrefix(name, "refs/")
+		old := pins[at]
+		if old == id {
 			continue
 		}
-		named = append(named, refUpdate{prefix + strings.TrimPrefix(name, "refs/"), id, ""})
-		byID = append(byID, refUpdate{prefix + "id/" + id, id, ""})
-		if old := before[name]; old != "" && name != "refs/caisson/base" {
-			kept := false
-			if asked++; asked <= maxAncestry {
-				kept, _ = w.descends(ctx, repo, id, old) // not known: pinned
-			}
-			if !kept {
-				named = append(named, refUpdate{prefix + "was/" + old, old, ""})
-				byID = append(byID, refUpdate{prefix + "was/" + old, old, ""})
-			}
+		named = append(named, refUpdate{at, id, ""})
+		byID = append(byID, refUpdate{from.prefix + "id/" + id, id, ""})
+		if old == "" {
+			continue
+		}
+		kept := false
+		if asked++; asked <= maxAncestry {
+			kept, _ = w.descends(ctx, from.repo, id, old) // not known: pinned
+		}
+		if !kept {
+			named = append(named, refUpdate{from.prefix + "was/" + old, old, ""})
 		}
 	}
 	if len(named) == 0 {
 		return nil, nil
 	}
-	updates := named
-	if err := w.updateRefs(ctx, repo, "", updates...); err != nil {
+	updates := unique(named)
+	if err := w.updateRefs(ctx, from.repo, "", updates...); err != nil {
 		// A name may be in the way of another (a and a/b at different times).
+		// Then nothing is replaced.
 		updates = unique(byID)
-		if err := w.updateRefs(ctx, repo, "", updates...); err != nil {
+		if err := w.updateRefs(ctx, from.repo, "", updates...); err != nil {
 			return nil, failed("pin what was made inside", err)
 		}
 	}
@@ -315,8 +419,8 @@ func (w *Workspaces) gitlinkOverRepository(ctx context.Context, repo *repository
 			continue
 		}
 		if root == nil {
-			if root, err = os.OpenRoot(ws.Path); err != nil {
-				return "", failed("look into the tree of "+ws.Name, err)
+			if root, err = boundTree(ws); err != nil {
+				return "", err
 			}
 			defer root.Close() //nolint:gocritic // opened once
 		}

@@ -214,9 +214,9 @@ var shadowLocks = [...]string{"index.lock", "HEAD.lock", "config.lock", "packed-
 // Unlock removes the locks of git that was killed inside: it would stop the next
 // one. To be called where every box of the workspace's run has ended.
 func (w *Workspaces) Unlock(ws caisson.Workspace) error {
-	root, err := openShadow(ws.Shadow)
+	root, err := boundShadow(ws)
 	if err != nil {
-		return failed("unlock the shadow", err)
+		return err
 	}
 	defer root.Close()
 	for _, name := range shadowLocks {

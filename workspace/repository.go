@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -73,7 +74,11 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 	if err != nil {
 		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s cannot be entered: %w", dir, err)
 	}
-	if tree := w.treeOf(dir); tree != "" {
+	tree := w.treeOf(dir)
+	if state, err := filepath.EvalSymlinks(w.opts.StateDir); tree == "" && err == nil && strings.HasPrefix(dir+"/", state+"/") {
+		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s is Caisson's own, where agents write", dir)
+	}
+	if tree != "" {
 		return w.placeOfOurs(ctx, tree)
 	}
 	ask := func(what string) (string, error) {
@@ -101,6 +106,9 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 	}
 	if p.gitDir, err = filepath.EvalSymlinks(p.gitDir); err != nil {
 		return place{}, failed("find the git directory", err)
+	}
+	if p.gitDir != p.common && filepath.Dir(p.gitDir) != filepath.Join(p.common, "worktrees") {
+		return place{}, caisson.Errorf(caisson.CodeRepositoryUnsupported, "%s says that its repository is %s, which has no such worktree", p.gitDir, p.common)
 	}
 	if tree, err := ask("--show-toplevel"); err == nil {
 		p.tree = tree
@@ -219,8 +227,15 @@ func (r *repository) writeView() error {
 		return err
 	}
 	for _, name := range []string{"objects", "refs", "logs", "packed-refs"} {
-		err := os.Symlink(filepath.Join(r.common, name), filepath.Join(r.view, name))
-		if err != nil && !errors.Is(err, fs.ErrExist) {
+		link, to := filepath.Join(r.view, name), filepath.Join(r.common, name)
+		err := os.Symlink(to, link)
+		if errors.Is(err, fs.ErrExist) {
+			var now string
+			if now, err = os.Readlink(link); err == nil && now != to {
+				err = fmt.Errorf("%s leads to %s", link, now)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -258,6 +273,12 @@ func (r *repository) writeView() error {
 // in returns an invocation on the repository's view.
 func (r *repository) in(args ...string) invocation {
 	return invocation{gitDir: r.view, args: args}
+}
+
+// at returns an invocation in a checkout: HEAD and what else belongs to one is
+// the checkout's, all the rest the view's.
+func (r *repository) at(gitDir string, args ...string) invocation {
+	return invocation{gitDir: gitDir, common: r.view, args: args}
 }
 
 // writeFile replaces a file atomically, unless it is as it should be.

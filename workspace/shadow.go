@@ -53,6 +53,13 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		return err
 	}
 	c.ws.Objects = objects
+	b := &c.ws.Binding
+	if b.ObjectsDevice, b.ObjectsInode, err = directoryID(objects[0]); err != nil {
+		return failed("look at the repository's objects", err)
+	}
+	if b.ShadowDevice, b.ShadowInode, err = directoryID(c.ws.Shadow); err != nil {
+		return failed("look at the shadow", err)
+	}
 	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, "refs/caisson/base": c.ws.Base}
 	if c.ws.BaseRef != "" {
 		refs["refs/heads/"+c.ws.BaseRef] = c.ws.Base
@@ -210,6 +217,9 @@ func objectDirs(common string) ([]string, error) {
 	if err != nil {
 		return nil, failed("find the repository's objects", err)
 	}
+	if first != filepath.Join(common, "objects") && !holdsObjects(first) {
+		return nil, caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository keeps its objects in %s, which is no directory of objects", printable(first))
+	}
 	dirs := []string{first}
 	for i := 0; i < len(dirs); i++ {
 		raw, err := readInside(dirs[i], "info/alternates", 1<<16)
@@ -264,6 +274,18 @@ type state struct {
 	Tip      string `json:"tip"`                // where the branch was last put
 	Diverged string `json:"diverged,omitempty"` // reference that commits go to since the branch was moved outside
 	Snapshot taken  `json:"snapshot"`           // the last one
+	// Index is the commit that the outer index is of, where it could not be
+	// brought along to Tip.
+	Index string `json:"index,omitempty"`
+	Past  past   `json:"past"` // of the shadow's logs
+	// Modules are the git directories of submodules inside, by name.
+	Modules map[string]moduleState `json:"modules,omitempty"`
+}
+
+// past is how far the logs of a git directory inside were read.
+type past struct {
+	Mark string             `json:"mark,omitempty"`
+	Logs map[string]logSeen `json:"logs,omitempty"`
 }
 
 // taken is a snapshot: the commit that was checked out inside, the tree as it

@@ -18,6 +18,7 @@ import (
 const (
 	maxPacket        = 65520
 	maxAdvertisement = 256 // packets
+	maxShallow       = 100_000
 )
 
 // packet kinds beside data.
@@ -87,6 +88,28 @@ func (p *packetReader) readAdvertisement() error {
 	return errors.New("the advertisement does not end")
 }
 
+// skipShallow returns the first packet of what follows the list of commits at
+// which a shallow repository's history ends. That list is not needed: whether
+// what comes is whole is judged by where the history outside ends.
+func (p *packetReader) skipShallow() (kind int, data []byte, err error) {
+	kind, data, err = p.next()
+	if err != nil || kind != packetData || strings.TrimSpace(string(data)) != "shallow-info" {
+		return kind, data, err
+	}
+	for range maxShallow {
+		if kind, _, err = p.next(); err != nil {
+			return 0, nil, err
+		}
+		if kind == packetDelimiter {
+			return p.next()
+		}
+		if kind != packetData {
+			break
+		}
+	}
+	return 0, nil, errors.New("not git's protocol")
+}
+
 // requestPack asks for objects by id and returns a reader of the pack that
 // comes. The other side knows that we have haves.
 func requestPack(r io.Reader, w io.Writer, format string, wants, haves []string) (*packReader, error) {
@@ -104,7 +127,7 @@ func requestPack(r io.Reader, w io.Writer, format string, wants, haves []string)
 	if err := writePackets(w, append(lines, "done", "0000")...); err != nil {
 		return nil, err
 	}
-	kind, data, err := p.next()
+	kind, data, err := p.skipShallow()
 	if err != nil {
 		return nil, err
 	}

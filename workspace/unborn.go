@@ -108,13 +108,15 @@ func (w *Workspaces) remains() ([]remain, error) {
 		}
 	}
 	found = append(found, w.updateRemains()...)
+	found = append(found, w.bringRemains()...)
 	for _, dir := range []string{"views/*", "views/*/info", "shadows/*"} {
 		dirs, _ := filepath.Glob(filepath.Join(globLiteral(w.opts.StateDir), dir)) // the pattern is right
 		for _, dir := range dirs {
 			found = append(found, temporaries(dir)...)
 		}
 	}
-	return found, err
+	trashed, trashErr := w.trashRemains()
+	return append(found, trashed...), errors.Join(err, trashErr)
 }
 
 // noteRemain tells whether who makes the workspace of a note lives.

@@ -54,6 +54,7 @@ command's own status.`,
 	flags.StringVar(&want.Preset, "preset", "", "supervised, sandboxed or unattended")
 	flags.StringVar(&want.Branch, "branch", "", "branch to work on (default caisson/RUN)")
 	flags.StringVar(&want.Base, "base", "", "commit or branch to start from (default HEAD)")
+	flags.StringVar((*string)(&want.Mode), "workspace-mode", "", "how the workspace is made: worktree or clone (default: the config's)")
 	flags.BoolVar(&want.NoWorkspace, "no-workspace", false, "no git worktree: a private empty directory, of which nothing is kept")
 	flags.Int64Var(&want.Budget.Tokens, "max-tokens", 0, "tokens, in and out")
 	cost := flags.Float64("max-cost", 0, "US dollars")

@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -104,12 +105,15 @@ func (w *Workspaces) freeAdmin(t Trashed) (string, error) {
 	if _, err := os.Lstat(old); errors.Is(err, fs.ErrNotExist) {
 		return old, nil
 	}
-	common := t.Workspace.Binding.CommonDir
-	admin, err := makeAdmin(common, t.Workspace.Name)
-	if err != nil {
-		return "", err
+	for n := 1; ; n++ {
+		admin := filepath.Join(filepath.Dir(old), fmt.Sprint(t.Workspace.Name, "-", n))
+		if _, err := os.Lstat(admin); err == nil && n < 1000 {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", failed("find a place for the worktree's record", err)
+		}
+		return admin, nil
 	}
-	return admin, os.Remove(admin)
 }
 
 // restore does it. Each step can be done again.

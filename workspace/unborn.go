@@ -107,8 +107,8 @@ func (w *Workspaces) remains() ([]remain, error) {
 			found = append(found, r)
 		}
 	}
-	found = append(found, w.updateRemains()...)
 	found = append(found, w.bringRemains()...)
+	found = append(found, w.updateRemains()...)
 	for _, dir := range []string{"views/*", "views/*/info", "shadows/*"} {
 		dirs, _ := filepath.Glob(filepath.Join(globLiteral(w.opts.StateDir), dir)) // the pattern is right
 		for _, dir := range dirs {

@@ -328,32 +328,6 @@ func placeRecord(aside, common, name string) (string, error) {
 	}
 }
 
-// makeAdmin makes a directory of a free name below worktrees.
-func makeAdmin(common, name string) (string, error) {
-	dir := filepath.Join(common, "worktrees")
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
-	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
-		return "", caisson.Errorf(caisson.CodeRepositoryUnsupported, "worktrees of this repository is a link, or no directory")
-	}
-	for n := 0; ; n++ {
-		admin := filepath.Join(dir, name)
-		if n > 0 {
-			admin += fmt.Sprint("-", n)
-		}
-		err := os.Mkdir(admin, 0o755)
-		if errors.Is(err, fs.ErrNotExist) { // the last other worktree went meanwhile
-			if err = os.MkdirAll(dir, 0o755); err == nil {
-				continue
-			}
-		}
-		if !errors.Is(err, fs.ErrExist) || n > 1000 {
-			return admin, err
-		}
-	}
-}
-
 // pin is the name of a reference that keeps objects which a shadow borrows.
 func pin(id caisson.WorkspaceID, what string) string {
 	return "refs/caisson/workspaces/" + string(id) + "/" + what

@@ -211,3 +211,54 @@ func TestMergeAtEveryFullness(t *testing.T) {
 		}
 	})
 }
+
+// A repository that takes no writes stops each thing before anything is changed.
+func TestReadOnlyDisk(t *testing.T) {
+	onDisk(t, func(d *disk) {
+		ws := d.create(workspace.CreateSpec{})
+		box := newBox(d.t, ws)
+		inside(d.t, box, "echo one >one.txt; git add -A; git commit -qm one")
+		d.importOK(ws, box, workspace.ImportOptions{})
+		inside(d.t, box, "echo two >two.txt; git add -A; git commit -qm two")
+		refs := d.git("for-each-ref")
+		things := map[string]func() error{
+			"create": func() error {
+				_, err := d.w.Create(d.t.Context(), workspace.CreateSpec{Dir: d.repo, Name: "other"})
+				return err
+			},
+			"import": func() error {
+				_, err := d.w.Import(d.t.Context(), ws, box, workspace.ImportOptions{})
+				return err
+			},
+			"merge": func() error {
+				_, err := d.w.Merge(d.t.Context(), ws, workspace.MergeOptions{})
+				return err
+			},
+			"snapshot": func() error {
+				_, err := d.w.Snapshot(d.t.Context(), ws, box, "r1", 1)
+				return err
+			},
+		}
+		for name, do := range things {
+			d.must(syscall.Mount(d.repo, d.repo, "", syscall.MS_BIND, ""))
+			d.must(syscall.Mount("", d.repo, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
+			err := do()
+			d.must(syscall.Unmount(d.repo, syscall.MNT_DETACH))
+			if wantCode(d.t, err, caisson.CodeWriteFailed); caisson.AsError(err).HintText() == "" {
+				d.t.Errorf("%s: no hint", name)
+			}
+		}
+		d.must(d.w.Tidy(d.t.Context()))
+		if now := d.git("for-each-ref"); now != refs {
+			d.t.Errorf("references: %s", now)
+		}
+		if got := d.git("status", "--porcelain"); got != "" {
+			d.t.Errorf("status: %q", got)
+		}
+		for _, name := range []string{"create", "import", "merge", "snapshot"} {
+			if err := things[name](); err != nil {
+				d.t.Errorf("%s afterwards: %v", name, err)
+			}
+		}
+	})
+}

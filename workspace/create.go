@@ -120,6 +120,12 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
 		}
+		if err := unreadableIn(c.repo.common); err != nil {
+			return err
+		}
+		if id, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "HEAD"}}); err == nil && isObjectID(id) {
+			return unusable("the commit of HEAD, %s, is missing, damaged or not to be read", id).WithHint("`git fsck` tells what else is; or name another base with `--base`.")
+		}
 		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base with `--base`.")
 	}
 	c.ws.Base = commit
@@ -222,13 +228,16 @@ func (c *creation) checkBranch(ctx context.Context) error {
 // is locked from the first moment, so that nobody's prune removes it.
 func (c *creation) makeTree(context.Context) error {
 	err := c.makeDir()
-	if err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nameTaken(c.ws.Name)
-		}
-		return failed("make the workspace's directory", err)
+	if errors.Is(err, fs.ErrExist) {
+		return nameTaken(c.ws.Name)
 	}
-	c.undo = append(c.undo, func() { _ = os.RemoveAll(c.ws.Path) })
+	if err != nil {
+		return unmade("make the workspace's directory", err)
+	}
+	c.undo = append(c.undo, func() {
+		_ = os.RemoveAll(c.ws.Path)
+		_ = os.Remove(filepath.Dir(c.ws.Path)) // only where it is empty
+	})
 	b := &c.ws.Binding
 	b.CommonDir, b.Branch = c.repo.common, c.ws.Branch
 	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
@@ -269,7 +278,7 @@ func (c *creation) makeRecord() error {
 	aside := recordAside(c.repo.common, c.ws.ID)
 	c.undo = append(c.undo, func() { _ = os.RemoveAll(aside) })
 	if err := os.Mkdir(aside, 0o755); err != nil {
-		return failed("make the worktree's record", err)
+		return unmade("make the worktree's record", err)
 	}
 	for _, file := range []struct{ name, text string }{
 		{"locked", fmt.Sprintf("caisson: workspace %s (%s) is in use; remove it with caisson", c.ws.Name, c.ws.ID)},
@@ -283,7 +292,7 @@ func (c *creation) makeRecord() error {
 	}
 	admin, err := placeRecord(aside, c.repo.common, c.ws.Name)
 	if err != nil {
-		return failed("make the worktree's record", err)
+		return unmade("make the worktree's record", err)
 	}
 	c.undo = append(c.undo, func() {
 		_ = os.RemoveAll(admin)
@@ -340,10 +349,13 @@ func (c *creation) makeBranch(ctx context.Context) error {
 		refUpdate{branch, c.ws.Base, absent}, refUpdate{kept, c.ws.Base, absent})
 	if err != nil {
 		var exit *exitError
-		if errors.As(err, &exit) && strings.Contains(exit.complaint, "exists") {
+		if errors.As(err, &exit) && (strings.Contains(exit.complaint, "exists; cannot create") || strings.Contains(exit.complaint, "already exists")) {
 			e := caisson.Errorf(caisson.CodeBranchExists, "branch %s cannot be made beside the branches that exist", c.ws.Branch)
 			e.Err = err
 			return e
+		}
+		if err := c.repo.unwritable(c.ws.Branch); err != nil {
+			return err
 		}
 		return failed("make the branch", err)
 	}

@@ -31,8 +31,15 @@ func (w *Workspaces) private(id caisson.WorkspaceID) string {
 
 // makeShadow makes the git directory that is shown inside.
 func (c *creation) makeShadow(ctx context.Context) error {
-	dir := c.w.private(c.ws.ID)
-	c.undo = append(c.undo, func() { _ = os.RemoveAll(dir) })
+	private := c.w.private(c.ws.ID)
+	c.undo = append(c.undo, func() { _ = os.RemoveAll(private) })
+	dir, err := private, os.MkdirAll(private, 0o700)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(private) // nothing that goes through a link is lent to a box
+	}
+	if err != nil {
+		return unmade("make the shadow", err)
+	}
 	c.ws.Shadow, c.ws.Cover, c.ws.Home = filepath.Join(dir, "git"), filepath.Join(dir, "cover"), filepath.Join(dir, "home")
 	if isClone(c.ws) {
 		c.ws.Shadow, c.ws.Cover = filepath.Join(c.ws.Path, ".git"), ""

@@ -31,7 +31,7 @@ func (w *Workspaces) notes() string { return filepath.Join(w.opts.StateDir, "mak
 // note notes what is about to be made.
 func (c *creation) note() (*lockfile.Lock, error) {
 	if err := os.MkdirAll(c.w.notes(), 0o700); err != nil {
-		return nil, failed("note the workspace", err)
+		return nil, unmade("note the workspace", err)
 	}
 	c.ws.Path = filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name(), c.ws.Name)
 	c.ws.Binding.CommonDir = c.repo.common

@@ -204,7 +204,8 @@ func (w *Workspaces) Unfinished() []string {
 		raw, err := lockfile.Note(r.Name)
 		var b bringing
 		if !r.Live && err == nil && json.Unmarshal(raw, &b) == nil {
-			told = append(told, caisson.AsError(b.unfinished("it was not brought along yet")).Error())
+			e := b.unfinished("it could not be brought along")
+			told = append(told, e.Error()+". "+e.HintText())
 		}
 	}
 	return told

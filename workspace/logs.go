@@ -45,12 +45,16 @@ type gitState struct {
 // readGitState reads it. Everything may have been written to deceive: nothing
 // is followed out of dir, and sizes and counts are bounded.
 func readGitState(dir string) (gitState, error) {
-	var s gitState
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return s, err
+		return gitState{}, err
 	}
 	defer root.Close()
+	return readGitStateIn(root)
+}
+
+func readGitStateIn(root *os.Root) (gitState, error) {
+	var s gitState
 	for _, op := range operations {
 		if _, err := root.Lstat(op.file); err == nil && !slices.Contains(s.operations, op.name) {
 			s.operations = append(s.operations, op.name)

@@ -179,7 +179,7 @@ func (c *checkout) isNamedBack(common string) bool {
 		return false
 	}
 	admin, err := filepath.EvalSymlinks(c.gitDir)
-	return err == nil && to == admin
+	return err == nil && to == admin && admin == c.gitDir // a link could lead to the record of another repository
 }
 
 // merge is one merge being made of objects.
@@ -372,7 +372,12 @@ func (m *merge) tree(ctx context.Context, one, other string) (string, error) {
 			if name == "" {
 				break
 			}
-			files = append(files, printable(name))
+			if at := strings.LastIndexByte(name, '~'); at > 0 && isObjectID(name[at+1:]) {
+				name = name[:at] // moved aside by git, for a directory of the same name
+			}
+			if name = printable(name); !slices.Contains(files, name) {
+				files = append(files, name)
+			}
 		}
 		return "", caisson.Errorf(caisson.CodeMergeConflict, "%s does not merge into %s: %s", m.ws.Branch, m.into, strings.Join(files, ", ")).
 			With("files", files).With("by_hand", m.byHand()).

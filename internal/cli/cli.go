@@ -165,6 +165,11 @@ func (a *app) with(use func(ctx context.Context, h *host.Host, args []string) er
 			return err
 		}
 		defer func() { err = errors.Join(err, h.Close()) }()
+		if !a.json {
+			for _, text := range h.Unfinished() {
+				fmt.Fprintf(a.io.Err, "caisson: %s\n", printable(text))
+			}
+		}
 		return use(cmd.Context(), h, args)
 	}
 }

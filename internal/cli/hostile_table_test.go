@@ -172,7 +172,8 @@ var knownCommands = []known{
 	{"sandbox exec", [][]string{{"REF", "--", "git", "status"}, {"--no-workspace", "--", "true"}}},
 	{"workspace ls", [][]string{{}, {"--all"}}},
 	{"workspace show", [][]string{{"REF"}}},
-	{"workspace diff", [][]string{{"REF"}, {"REF", "--stat"}}},
+	{"workspace diff", [][]string{{"REF"}, {"REF", "--stat"}, {"REF", "main..agent"}}},
+	{"runs diff", [][]string{{"REF"}, {"REF@1..2"}}},
 	{"workspace log", [][]string{{"REF"}}},
 	{"workspace import", [][]string{{"REF"}}},
 	{"workspace snapshot", [][]string{{"REF"}}},
@@ -186,7 +187,7 @@ var knownCommands = []known{
 	{"workspace rm", [][]string{{"REF", "--dry-run"}, {"REF"}, {"REF", "--discard"}, {"REF", "--yes"}}},
 	{"workspace prune", [][]string{{"--dry-run"}, {}}},
 	{"workspace trash ls", [][]string{{}}},
-	{"workspace restore", [][]string{{"REF"}}},
+	{"workspace restore", [][]string{{"REF", "--turn", "1"}, {"REF", "--turn", "1", "a.txt"}, {"REF"}}},
 	{"workspace trash empty", [][]string{{}}},
 	{"audit verify", [][]string{{}}},
 }

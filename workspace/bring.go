@@ -84,6 +84,9 @@ func (w *Workspaces) bring(ctx context.Context, repo *repository, b bringing, me
 	if err := move("-n"); err != nil {
 		return true, caisson.Errorf(caisson.CodeWorkspaceDirty, "%s cannot be brought along: %w", b.Tree, err).WithHint("Move the files that are in the way, then merge again.")
 	}
+	if err := w.roomFor(ctx, repo, b); err != nil {
+		return true, err
+	}
 	pass("merge.noted")
 	if err := w.moveRef(ctx, repo, b.Branch, b.Old, b.New, message); err != nil {
 		return true, err

@@ -210,7 +210,7 @@ func (c *creation) checkBase(ctx context.Context) error {
 // checkBranch refuses a branch that is there or in use.
 func (c *creation) checkBranch(ctx context.Context) error {
 	branch := c.ws.Branch
-	if err := c.checkBranchName(ctx); err != nil {
+	if err := c.checkBranchName(); err != nil {
 		return err
 	}
 	if where := c.repo.checkedOut(branch); where != nil {
@@ -370,22 +370,34 @@ func (c *creation) makeBranch(ctx context.Context) error {
 	return nil
 }
 
+// manyWorkers has git write the files of a large tree by as many processes as
+// there are processors; of a small one they would take longer to start.
+var manyWorkers = []string{"checkout.workers=0", "checkout.thresholdForParallelism=2000"}
+
 // checkOut fills the tree. No filter but the person's own is defined for it.
 func (c *creation) checkOut(ctx context.Context) error {
+	// The root tells repositories apart where a path was used again. A long
+	// history is not worth the wait: the directory's identity is known too.
+	root := make(chan string, 1)
+	go func() { // ends with the command, which is bounded
+		inv := c.repo.in("rev-list", "--max-parents=0", "--max-count=1", c.ws.Base, "--")
+		inv.bound = 2 * time.Second
+		line, err := c.git.line(ctx, inv)
+		if err != nil {
+			line = ""
+		}
+		root <- line
+	}()
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
 	inv.index, inv.tree, inv.dir = c.index(), c.ws.Path, c.ws.Path
-	if _, err := c.git.run(ctx, inv); err != nil {
+	inv.config = manyWorkers
+	_, err := c.git.run(ctx, inv)
+	c.ws.Binding.RootCommit = <-root
+	if err != nil {
 		if full(c.ws.Path) { // git does not say why it could not write
 			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the tree of %s: %w", c.ws.Name, err)
 		}
 		return failed("check out the base", err)
-	}
-	// The root tells repositories apart where a path was used again. A long
-	// history is not worth the wait: the directory's identity is known too.
-	inv = c.repo.in("rev-list", "--max-parents=0", "--max-count=1", c.ws.Base, "--")
-	inv.bound = 2 * time.Second
-	if root, err := c.git.line(ctx, inv); err == nil {
-		c.ws.Binding.RootCommit = root
 	}
 	return ctx.Err()
 }

@@ -87,9 +87,7 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 	if tree != "" {
 		return w.placeOfOurs(ctx, tree)
 	}
-	ask := func(what string) (string, error) {
-		return git.line(ctx, invocation{dir: dir, person: true, args: []string{"rev-parse", "--path-format=absolute", what}, bound: 20 * time.Second})
-	}
+	ask := whereabouts(ctx, git, dir)
 	common, err := ask("--git-common-dir")
 	if err != nil {
 		if barred := unreadableNear(dir); barred != nil {
@@ -127,6 +125,32 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 		p.tree = tree
 	}
 	return p, nil
+}
+
+// whereabouts asks git for paths, each on its own only where they cannot be told
+// apart in one answer, because of newlines in them.
+func whereabouts(ctx context.Context, git *program, dir string) func(what string) (string, error) {
+	ask := func(what ...string) (string, error) {
+		return git.line(ctx, invocation{dir: dir, person: true, args: append([]string{"rev-parse", "--path-format=absolute"}, what...), bound: 20 * time.Second})
+	}
+	all, err := ask("--git-common-dir", "--absolute-git-dir", "--show-toplevel") // the last has an answer in a tree only
+	lines := strings.Split(all, "\n")
+	known := err == nil && len(lines) == 3 || err != nil && len(lines) == 2
+	return func(what string) (string, error) {
+		switch {
+		case !known:
+			return ask(what)
+		case what == "--git-common-dir":
+			return lines[0], nil
+		case what == "--absolute-git-dir":
+			return lines[1], nil
+		case what == "--show-toplevel" && err == nil:
+			return lines[2], nil
+		case what == "--show-toplevel":
+			return "", err
+		}
+		return ask(what)
+	}
 }
 
 // treeOf returns the workspace tree of ours that path is in, or "".

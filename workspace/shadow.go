@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,11 +69,12 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		return failed("look at the shadow", err)
 	}
 	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, "refs/caisson/base": c.ws.Base}
+	tree, tip, err := c.treeAndTip(ctx)
+	if err != nil {
+		return failed("look at the base", err)
+	}
 	if c.ws.BaseRef != "" {
-		refs["refs/heads/"+c.ws.BaseRef] = c.ws.Base
-		if tip, err := c.w.branchTip(ctx, c.repo, c.ws.BaseRef); err == nil && tip != "" {
-			refs["refs/heads/"+c.ws.BaseRef] = tip
-		}
+		refs["refs/heads/"+c.ws.BaseRef] = orElse(tip, c.ws.Base)
 	}
 	index, err := readInside(filepath.Dir(c.index()), "index", 1<<30)
 	if err != nil {
@@ -104,11 +106,25 @@ func (c *creation) makeShadow(ctx context.Context) error {
 	if err := c.copyHooks(); err != nil {
 		return failed("copy the hooks", err)
 	}
-	tree, err := c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--end-of-options", c.ws.Base+"^{tree}"))
-	if err != nil {
-		return failed("look at the base", err)
-	}
 	return c.w.writeState(c.ws, state{Refs: listRefs(refs), Tip: c.ws.Base, Snapshot: taken{c.ws.Base, tree, c.ws.Base}})
+}
+
+// treeAndTip returns the tree of the base, and where the branch is now that it
+// was named by: "" where there is none.
+func (c *creation) treeAndTip(ctx context.Context) (tree, tip string, err error) {
+	args := []string{"rev-parse", c.ws.Base + "^{tree}"}
+	if c.ws.BaseRef != "" {
+		args = append(args, "refs/heads/"+c.ws.BaseRef+"^{commit}")
+	}
+	out, err := c.git.line(ctx, c.repo.in(args...))
+	tree, tip, _ = strings.Cut(out, "\n")
+	switch {
+	case !isObjectID(tree):
+		return "", "", cmp.Or(err, errors.New("git names no tree"))
+	case err != nil || !isObjectID(tip):
+		return tree, "", nil
+	}
+	return tree, tip, nil
 }
 
 // shadowConfig is the configuration inside: the person's name and address, and

@@ -44,6 +44,7 @@ func (c *creation) note() (*lockfile.Lock, error) {
 		err = errors.New("its id is taken")
 	}
 	if err != nil {
+		_ = os.Remove(filepath.Join(c.w.notes(), string(c.ws.ID))) // a full disk takes the file, and not the note
 		return nil, failed("note the workspace", err)
 	}
 	return lock, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox/namespace"
 	"github.com/caisson-run/caisson/sandbox/sandboxtest"
+	"github.com/caisson-run/caisson/workspace"
 )
 
 // box is an open sandbox of the built-in engine around a workspace.
@@ -23,8 +24,9 @@ type box struct {
 func newBox(t testing.TB, ws caisson.Workspace) *box {
 	t.Helper()
 	engine := namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()})
+	lent := workspace.Lend(ws)
 	sandbox, err := engine.Open(t.Context(), caisson.SandboxSpec{
-		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home,
+		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: lent.Objects, GitTrees: lent.Trees, Home: ws.Home,
 	})
 	if caisson.CodeOf(err) == caisson.CodeIsolationUnavailable {
 		t.Skipf("needs a boundary: %v", err)

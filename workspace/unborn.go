@@ -247,6 +247,9 @@ func (w *Workspaces) unmake(ctx context.Context, ws caisson.Workspace) error {
 		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
 	}
 	_ = os.Remove(filepath.Dir(ws.Path)) // only where it is empty
+	if err := w.unmakeModules(ctx, ws); err != nil {
+		return err
+	}
 	if err := w.unmakeBranch(ctx, ws); err != nil {
 		return err
 	}

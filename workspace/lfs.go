@@ -73,10 +73,11 @@ clean)
 smudge)
 	if pointed "$got"; then
 		id=$(sed -n 's/^oid sha256://p' "$got")
-		for objects in "$git/objects" $(cat "$git/objects/info/alternates"); do
-			from=$(at "$(dirname "$objects")" "$id")
-			if [ -f "$from" ]; then cat "$from"; exit; fi
-		done
+		from=$({ echo "$git/objects"; cat "$git/objects/info/alternates"; } | while IFS= read -r objects; do
+			it=$(at "$(dirname "$objects")" "$id")
+			if [ -f "$it" ]; then echo "$it"; break; fi
+		done)
+		if [ -n "$from" ]; then cat "$from"; exit; fi
 	fi
 	cat "$got" ;;
 esac

@@ -80,7 +80,9 @@ func TestSubmoduleObjectsAreKept(t *testing.T) {
 	wd.git("rm", "-qf", "libs/dep")
 	wd.git("commit", "-qm", "without dep")
 	dep := filepath.Join(wd.repo, ".git", "modules", "dep-name")
-	git := func(args ...string) string { return wd.gitIn(dep, append([]string{"--git-dir=.", "--work-tree=."}, args...)...) }
+	git := func(args ...string) string {
+		return wd.gitIn(dep, append([]string{"--git-dir=.", "--work-tree=."}, args...)...)
+	}
 	git("update-ref", "--no-deref", "HEAD", git("commit-tree", "-m", "else", "HEAD^{tree}"))
 	for _, ref := range strings.Fields(git("for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes")) {
 		git("update-ref", "-d", ref)

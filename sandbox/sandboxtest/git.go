@@ -60,6 +60,9 @@ git log --oneline | wc -l; git status --porcelain`)
 // stays empty outside; where nothing can be shown so, it is empty inside too.
 func submodulesAreShown(t *testing.T, h Harness) {
 	tree := filepath.Join(tempDir(t), "tree")
+	if err := os.MkdirAll(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	write(t, filepath.Join(tree, "file"), "of the submodule\n", 0o644)
 	o := open(t, h, repository(t), func(s *caisson.SandboxSpec) {
 		at := filepath.Join(s.Workspace, "libs", "dep")

@@ -47,6 +47,11 @@ func (s *session) systemText() string {
 	text := system + "\nYou work in " + s.workDir() + "."
 	if s.ws != nil {
 		text += fmt.Sprintf(" It is a git worktree on branch %s. Commit what should be kept.", s.ws.Branch)
+		for _, m := range s.ws.Submodules {
+			if m.Empty != "" {
+				text += fmt.Sprintf(" The submodule %q is empty: %s.", m.Path, m.Empty)
+			}
+		}
 	}
 	return text
 }

@@ -72,6 +72,7 @@ const (
 	CodeEngineUnavailable     Code = "engine-unavailable"
 	CodeImageUnusable         Code = "image-unusable"
 	CodeNetworkRefused        Code = "network-refused"
+	CodeRepositoryBusy        Code = "repository-busy"
 )
 
 var codeTable = []CodeInfo{
@@ -130,7 +131,7 @@ var codeTable = []CodeInfo{
 	{CodeBranchExists, false, 409, 1, "the branch exists", "Choose another with `--branch`."},
 	{CodeBranchCheckedOut, false, 409, 1, "the branch is checked out elsewhere", "Choose another with `--branch`."},
 	{CodeRepositoryUnsupported, false, 400, 1, "the repository has a form that is not supported", ""},
-	{CodeWorkspaceBindingLost, true, 409, 75, "the workspace on disk is not the one on record", "Look at it with `caisson workspace show`; nothing was followed or changed."},
+	{CodeWorkspaceBindingLost, true, 409, 75, "the workspace on disk is not the one on record", "See it with `caisson workspace ls`; nothing was followed or changed."},
 	{CodeWorkspaceDirty, false, 409, 1, "there are changes that are not committed", "Commit or discard them first."},
 	{CodeImportHeld, false, 409, 1, "commits were held back", "See the reason; nothing was lost."},
 	{CodeMergeConflict, false, 409, 1, "the merge has conflicts; everything is as it was", "Merge by hand in your checkout."},
@@ -145,4 +146,5 @@ var codeTable = []CodeInfo{
 	{CodeEngineUnavailable, true, 503, 75, "the engine does not answer", "Start it; `caisson doctor` tells where it was looked for."},
 	{CodeImageUnusable, false, 400, 78, "no sandbox can be made of the image", ""},
 	{CodeNetworkRefused, false, 403, 77, "the host may not be reached from inside", "Add it to `network:` in your own config."},
+	{CodeRepositoryBusy, true, 503, 75, "another git holds a lock of the repository", "Let it end. Where no git runs, one was killed: remove the file that is named."},
 }

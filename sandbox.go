@@ -47,6 +47,9 @@ type Isolation struct {
 	// Pending is what Probe found that the first sandbox must wait for, as text for
 	// people; empty: one opens at once.
 	Pending string `json:"pending,omitempty"`
+	// NoCover is why a file cannot be shown in place of a workspace's .git, as
+	// text for people; empty: it can. A workspace that is a clone needs none.
+	NoCover string `json:"no_cover,omitempty"`
 }
 
 // Enforces tells whether all of the controls are enforced.
@@ -102,7 +105,8 @@ type SandboxSpec struct {
 	// GitCover is a file on the host that is shown, read-only, in place of
 	// Workspace/.git. Empty: nothing is covered.
 	GitCover string
-	// GitDir is the shadow git directory, read-write at the same path.
+	// GitDir is the git directory that is used inside, read-write at the same
+	// path. One in Workspace is a part of that, and is not mounted.
 	GitDir string
 	// GitObjects are object directories borrowed read-only at the same paths.
 	GitObjects []string

@@ -14,6 +14,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,7 +31,7 @@ import (
 	"github.com/caisson-run/caisson"
 )
 
-// longest bounds one metric, preparation included.
+// longest bounds one metric, preparation included, unless it says otherwise.
 const longest = 45 * time.Second
 
 // metrics are measured in this order: the first wants a small process.
@@ -52,6 +53,10 @@ var metrics = slices.Concat(enginesMetrics(), []metric{
 	{name: "airlock.call", n: 1000, measure: airlockCall, must: []bound{most("ratio", 4)}},
 	{name: "review.decide", n: 200, measure: reviewDecide, must: []bound{most("ours", 10)}},
 	{name: "open.parked", n: 10_000, measure: openParked, must: []bound{most("ours", 1000)}},
+	{name: "workspace.create", n: 40, measure: workspaceCreate, must: []bound{most("ratio", 1.5)}},
+	{name: "workspace.create.big", n: 200, longest: bigFor, measure: workspaceCreateBig, must: []bound{most("ratio", 1.5)}},
+	{name: "workspace.snapshot", n: 200, longest: bigFor, measure: workspaceSnapshot, must: []bound{most("ratio", 2), most("ours", 1000)}},
+	{name: "workspace.import", n: 40, measure: workspaceImport, must: []bound{most("ours", 50)}},
 })
 
 func enginesMetrics() []metric {
@@ -73,7 +78,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, progress io.Writ
 	b := &bench{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture and proxy.throughput, runs of open.parked (0: what the metric wants)")
+	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture and proxy.throughput, runs of open.parked, thousands of files of workspace.create.big and workspace.snapshot (0: what the metric wants)")
 	flags.StringVar(&b.bin, "bin", "bin", "directory with caisson and caisson-guest")
 	flags.StringVar(&b.dir, "dir", "", "directory for what is written (the state directory, else the working directory)")
 	ledger := flags.String("decider", "", "decide the reviews of this ledger that standard input names; review.decide starts it")
@@ -145,7 +150,8 @@ func (b *bench) all(ctx context.Context, chosen []metric, out, progress io.Write
 
 // one measures a metric and returns its line, also where it could not be measured.
 func (b *bench) one(ctx context.Context, m metric) (any, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("it took longer than %v", longest))
+	bound := cmp.Or(m.longest, longest)
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it took longer than %v", bound))
 	defer cancel()
 	if b.n > 0 {
 		m.n = b.n

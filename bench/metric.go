@@ -12,7 +12,8 @@ import (
 // metric is one thing that is promised and measured.
 type metric struct {
 	name    string
-	n       int // rounds, or what the metric's comment says
+	n       int           // rounds, or what the metric's comment says
+	longest time.Duration // 0: as the others
 	measure func(ctx context.Context, b *bench, n int) (result, error)
 	must    []bound
 }
@@ -38,7 +39,8 @@ type result struct {
 	Size      int      `json:"size,omitempty"` // of what one round handles
 	GrowthMiB *float64 `json:"growth_mib,omitempty"`
 	RSSMiB    *float64 `json:"rss_mib,omitempty"`
-	CPUMs     *float64 `json:"cpu_ms,omitempty"` // processor time
+	CPUMs     *float64 `json:"cpu_ms,omitempty"`    // processor time of ours
+	CPURatio  *float64 `json:"cpu_ratio,omitempty"` // ours/base, of processor time
 }
 
 // judged fills in what the metric says.

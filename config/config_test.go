@@ -57,6 +57,7 @@ env: [GOFLAGS, CI]
 caches: [go, cargo]
 hide: ["**/.env", secrets]
 ptrace: true
+workspace: {mode: clone}
 mounts:
   - {source: /opt/go}
   - {source: /srv/data, target: /data, write: true}
@@ -99,7 +100,8 @@ func TestEverySetting(t *testing.T) {
 		Review:         Review{48 * time.Hour, time.Hour, 500 * time.Millisecond}, OnUnknown: "tell",
 		Prices:       map[string]caisson.Price{"x/m": {Input: 3e6, Output: 15e6, CacheRead: 3e5, CacheWrite: 3e6}},
 		Instructions: []string{"AGENTS.md", "/home/u/rules.md"}, StateDir: "/var/lib/caisson",
-		Containers: Containers{Image: "my/image", Base: "debian", Refresh: 24 * time.Hour},
+		Containers:    Containers{Image: "my/image", Base: "debian", Refresh: 24 * time.Hour},
+		WorkspaceMode: "clone",
 	}
 	if diff := cmp.Diff(want, c, sameConfig()); diff != "" {
 		t.Error(diff)
@@ -163,9 +165,13 @@ func TestInvalid(t *testing.T) {
 		"model: gpt":                          `config-invalid`,
 		"hide: [/etc/passwd]":                 `config-invalid config.yaml:1: hide[0]: "/etc/passwd" is not a pattern relative to the workspace`,
 		"hide: ['**']":                        `config-invalid config.yaml:1: hide[0]: the pattern "**" is the whole workspace`,
+		"hide: ['[']":                         `config-invalid config.yaml:1: hide[0]: the pattern "[" cannot be read: a [ without its ]`,
+		"hide: [ok, 'a/{b']":                  `config-invalid config.yaml:1: hide[1]: the pattern "a/{b" cannot be read: a { without its }`,
+		"network: ['*.co.uk']":                `config-invalid config.yaml:1: network[0]: *.co.uk is too wide`,
 		"hide: [a, a]":                        `config-invalid`,
 		"caches: [maven]":                     `config-invalid`,
 		"ptrace: maybe":                       `config-invalid`,
+		"workspace: {mode: copy}":             `config-invalid config.yaml:1: workspace.mode: a workspace is a worktree or a clone, not "copy"`,
 		"model: 3":                            `config-invalid`,
 		"engine: none":                        `config-invalid config.yaml:1: engine: there is no way to run without a boundary`,
 		"engine: /bin/sh":                     `config-invalid config.yaml:1: engine: there is no engine "/bin/sh"; there are namespace, bubblewrap, docker`,
@@ -316,7 +322,7 @@ instructions: [docs/agents.md]
 
 func TestRepositoryRow(t *testing.T) {
 	for _, s := range Reference() {
-		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "floor.disk", "floor.memory", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh"}, s.Key); mayNot != (s.Repository == "no") {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "floor.disk", "floor.memory", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh", "workspace.mode"}, s.Key); mayNot != (s.Repository == "no") {
 			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
 		}
 	}
@@ -394,6 +400,7 @@ model_prices: {p/m: {input: 1 USD, output: 2 USD}}
 state_dir: /s
 credentials: [{env: T, host: a.com}]
 containers: {image: i, base: b}
+workspace: {mode: clone}
 `
 	c, err := Load(File{Name: "f", Data: []byte(full)}, File{})
 	if err != nil {

@@ -47,6 +47,8 @@ type Config struct {
 	Instructions   []string
 	StateDir       string // empty: by the XDG rules
 	Containers     Containers
+	// WorkspaceMode is how workspaces are made; empty: as the engine needs it.
+	WorkspaceMode caisson.WorkspaceMode
 
 	origins map[string]string
 }

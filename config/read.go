@@ -143,6 +143,19 @@ func readHide(c *Config, v strictyaml.Value) (err error) {
 	return err
 }
 
+func readWorkspaceMode(c *Config, v strictyaml.Value) error {
+	text, err := v.Text()
+	if err != nil {
+		return err
+	}
+	switch mode := caisson.WorkspaceMode(text); mode {
+	case caisson.WorkspaceWorktree, caisson.WorkspaceClone:
+		c.WorkspaceMode = mode
+		return nil
+	}
+	return v.Errorf("a workspace is a worktree or a clone, not %q", text)
+}
+
 func readPtrace(c *Config, v strictyaml.Value) (err error) {
 	c.Ptrace, err = v.Bool()
 	return err

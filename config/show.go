@@ -58,6 +58,8 @@ func (c Config) Value(key string) string {
 		return c.Containers.Base
 	case "containers.refresh":
 		return c.Containers.Refresh.String()
+	case "workspace.mode":
+		return string(c.WorkspaceMode)
 	case "state_dir":
 		return c.StateDir
 	}

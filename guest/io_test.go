@@ -3,11 +3,13 @@ package guest_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/capture"
+	"github.com/caisson-run/caisson/internal/proctree"
 )
 
 // A command reads stdin and none was given. Origin: microsandbox 1549.
@@ -74,6 +77,45 @@ func TestCase_S16(t *testing.T) {
 	if grown := rss(t) - before; grown > 16<<10 {
 		t.Errorf("%d KiB more memory", grown)
 	}
+}
+
+// Who takes the output is so far behind that the end of it is still in the pipe
+// when the command has ended and was reaped: all of it comes.
+func TestOutputIsTakenLate(t *testing.T) {
+	b := open(t)
+	const size = 1<<20 + 32<<10 // what may be under way, and less than any pipe holds
+	slow := &late{output: &output{}, until: func() bool {
+		all, err := proctree.All()
+		return err == nil && exists(b.dir+"/ending") && !slices.ContainsFunc(proctree.Below(all, b.pid, nil), b.started)
+	}}
+	exit, _ := b.run(t, caisson.Command{Line: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; printf 'the end'; touch ending", size), Stdout: slow})
+	if out := slow.String(); exit.Code != 0 || len(out) != size+7 || !strings.HasSuffix(out, "xthe end") {
+		t.Errorf("%+v, %d bytes, want %d", exit, len(out), size+7)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// late takes nothing until something is so, or too late.
+type late struct {
+	*output
+	until func() bool
+}
+
+func (l *late) Write(p []byte) (int, error) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(20 * time.Second); !l.until(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			return 0, errors.New("it never was")
+		}
+	}
+	return l.output.Write(p)
 }
 
 // rss returns the resident memory of this process in KiB.

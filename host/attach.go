@@ -21,11 +21,18 @@ func (h *Host) FindSession(ctx context.Context, ref string) (caisson.Run, error)
 	}
 	var ws caisson.Workspace
 	if ref != "" {
+		// What a workspace is called exactly comes before the beginning of a run's id.
+		var none error
+		ws, none = h.workspaceOf(ctx, ref)
+		called := none == nil && (ws.Branch == ref || ws.Name == ref || string(ws.ID) == ref)
 		r, err := h.FindRun(ctx, ref)
-		if err == nil && r.Spec.Session != "" || caisson.CodeOf(err) == caisson.CodeAmbiguous {
+		if err == nil && r.Spec.Session != "" && (!called || string(r.ID) == ref) || caisson.CodeOf(err) == caisson.CodeAmbiguous && !called {
 			return r, err
 		}
-		if ws, err = h.workspaceOf(ctx, ref); err != nil {
+		if caisson.CodeOf(none) == caisson.CodeAmbiguous {
+			return caisson.Run{}, none
+		}
+		if none != nil {
 			return caisson.Run{}, caisson.Errorf(caisson.CodeNotFound, "there is no session %q, and no workspace either", ref).
 				WithHint("`caisson sandbox ls` lists what is open.")
 		}

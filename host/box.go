@@ -32,7 +32,7 @@ func (h *Host) containerEngine(name string) *container.Engine {
 	c := h.Config.Containers
 	return container.New(container.Options{
 		Name: name, Guest: h.guest, StateDir: h.Paths.State, Env: h.env,
-		Image: c.Image, Base: c.Base, Refresh: c.Refresh,
+		Image: c.Image, Base: c.Base, Refresh: c.Refresh, Notice: h.notice,
 	})
 }
 

@@ -104,8 +104,13 @@ func (h *Host) FindBox(ctx context.Context, ref string) (BoxView, error) {
 		v, err := chooseBox(list, ref, all)
 		if caisson.CodeOf(err) == caisson.CodeNotFound && ref != "" {
 			// A run names the workspace that it made, too, and in that another may work now.
-			if ws, none := h.workspaceOf(ctx, ref); none == nil {
-				v, err = chooseBox(list, ws.Branch, all)
+			ws, none := h.workspaceOf(ctx, ref)
+			switch caisson.CodeOf(none) {
+			case "": // its branch may be another's name in another repository
+				around := slices.DeleteFunc(list, func(v BoxView) bool { return v.Workspace != ws.ID })
+				v, err = chooseBox(around, ws.Branch, all)
+			case caisson.CodeAmbiguous:
+				return BoxView{}, none
 			}
 		}
 		if caisson.CodeOf(err) == caisson.CodeNotFound {

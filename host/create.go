@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/kernel"
 	"github.com/caisson-run/caisson/sandbox"
+	"github.com/caisson-run/caisson/sandbox/container"
 	"github.com/caisson-run/caisson/workspace"
 )
 
@@ -23,9 +24,12 @@ type RunRequest struct {
 	Branch      string
 	Base        string
 	NoWorkspace bool
-	Budget      caisson.Budget
-	Env         []string // names
-	Network     []string // hosts beside those of the config; "none" alone closes those too
+	// Mode is how the workspace is made; one that the engine cannot keep safe is
+	// refused when the sandbox is opened.
+	Mode    caisson.WorkspaceMode
+	Budget  caisson.Budget
+	Env     []string // names
+	Network []string // hosts beside those of the config; "none" alone closes those too
 }
 
 // NewRun checks everything that can be checked, makes the workspace, and
@@ -45,7 +49,7 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	if err != nil {
 		return caisson.Run{}, err
 	}
-	spec, err := h.spec(ctx, want, c)
+	spec, mode, err := h.spec(ctx, want, c)
 	if err != nil {
 		return caisson.Run{}, err
 	}
@@ -63,7 +67,7 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	}
 	var created caisson.Run
 	_, err = h.workspaces.Create(ctx, workspace.CreateSpec{
-		Dir: h.dir, Name: string(id), Branch: want.Branch, Base: want.Base, Run: id, By: Person(),
+		Dir: h.dir, Name: string(id), Mode: mode, Branch: want.Branch, Base: want.Base, Run: id, By: Person(),
 		Made: func(ctx context.Context, ws caisson.Workspace) (err error) {
 			spec.Workspace = ws.ID
 			created, err = h.Ledger.CreateRun(ctx, id, spec)
@@ -73,8 +77,9 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	return created, err
 }
 
-// spec fills in what the person left to the config.
-func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (caisson.RunSpec, error) {
+// spec fills in what the person left to the config, and tells how a workspace
+// for it is made.
+func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (caisson.RunSpec, caisson.WorkspaceMode, error) {
 	spec := caisson.RunSpec{
 		Prompt: strings.TrimSpace(want.Prompt), Preset: orElse(want.Preset, c.Preset), Require: want.Require,
 		Env: want.Env, Network: want.Network, Limits: c.Limits, OnUnknown: c.OnUnknown, Dir: h.dir, By: Person(),
@@ -83,7 +88,7 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 		spec.Argv = append(spec.Argv, caisson.Bytes(arg))
 	}
 	if spec.Prompt == "" && len(spec.Argv) == 0 {
-		return spec, caisson.Errorf(caisson.CodePromptEmpty, "the prompt is empty")
+		return spec, "", caisson.Errorf(caisson.CodePromptEmpty, "the prompt is empty")
 	}
 	if len(spec.Argv) == 0 {
 		spec.Model = h.scriptPath(orElse(want.Model, c.Model))
@@ -96,7 +101,7 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 	}
 	for _, name := range want.Env {
 		if h.env(name) == "" {
-			return spec, caisson.Errorf(caisson.CodeUsage, "there is no variable %s to pass on", name).WithHint("Set it, or leave it out.")
+			return spec, "", caisson.Errorf(caisson.CodeUsage, "there is no variable %s to pass on", name).WithHint("Set it, or leave it out.")
 		}
 	}
 	if len(spec.Env) == 0 {
@@ -104,7 +109,12 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 	}
 	spec.Hide = c.Hide
 	spec.Budget = fill(want.Budget, c.Budget)
-	return spec, h.chooseEngine(ctx, &spec, want, c)
+	isolation, err := h.chooseEngine(ctx, &spec, want, c)
+	mode := caisson.WorkspaceMode(orElse(string(want.Mode), string(c.WorkspaceMode)))
+	if mode == "" && isolation.NoCover != "" {
+		mode = caisson.WorkspaceClone
+	}
+	return spec, mode, err
 }
 
 func orElse(s, otherwise string) string {
@@ -114,16 +124,19 @@ func orElse(s, otherwise string) string {
 	return otherwise
 }
 
-func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want RunRequest, c config.Config) error {
+func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want RunRequest, c config.Config) (caisson.Isolation, error) {
 	if _, err := h.guest(); err != nil {
-		return err
+		return caisson.Isolation{}, err
 	}
-	engine, _, err := sandbox.Choose(ctx, h.engines, orElse(want.Engine, c.Engine), spec.Require)
+	engine, isolation, err := sandbox.Choose(ctx, h.engines, orElse(want.Engine, c.Engine), spec.Require)
 	if err != nil {
-		return err
+		return isolation, err
+	}
+	if made, is := engine.(*container.Engine); is && isolation.Pending != "" {
+		made.Announce() // a process without a person may be the one that opens it
 	}
 	spec.Engine = engine.Name()
-	return nil
+	return isolation, nil
 }
 
 // fill puts the bounds of defaults where budget has none.

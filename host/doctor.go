@@ -66,7 +66,8 @@ func (h *Host) Doctor(ctx context.Context) Report {
 	add("guest", err, "the program of the inside is there")
 	version, err := h.workspaces.GitVersion(ctx)
 	add("git", err, "version "+version)
-	add("residue", h.left, "nothing is left of processes that were killed")
+	report.Checks = append(report.Checks, h.residueCheck(ctx))
+	report.OK = report.OK && report.Checks[len(report.Checks)-1].OK
 	add("ledger", h.Ledger.Check(ctx), "whole: "+h.Paths.Ledger())
 	repo, err := h.repository(ctx, h.dir, "")
 	c := h.Config

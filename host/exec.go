@@ -72,7 +72,7 @@ func (h *Host) NewExec(ctx context.Context, want ExecRequest) (caisson.Run, erro
 	if err != nil {
 		return caisson.Run{}, err
 	}
-	spec, err := h.spec(ctx, request, c)
+	spec, _, err := h.spec(ctx, request, c)
 	if err != nil {
 		return caisson.Run{}, err
 	}
@@ -106,11 +106,7 @@ func (h *Host) vacant(ctx context.Context, ref string) (caisson.Workspace, repoF
 // the person stands, or the only one of the repository in which the person stands.
 func (h *Host) workspaceOf(ctx context.Context, ref string) (caisson.Workspace, error) {
 	if ref != "" {
-		ws, err := h.workspaces.Find(ctx, h.dir, ref)
-		if caisson.CodeOf(err) == caisson.CodeNotFound && strings.Trim(ref, "0123456789") != "" {
-			return h.workspaces.Find(ctx, "", ref) // of another repository
-		}
-		return ws, err
+		return h.workspaces.Find(ctx, h.dir, ref)
 	}
 	// Whether it is in a repository is all that is asked here.
 	if _, err := h.workspaces.FilesAt(ctx, h.dir, "", 1); caisson.CodeOf(err) == caisson.CodeNoRepository {

@@ -16,7 +16,7 @@ import (
 const occupyBound = 300 * time.Millisecond
 
 // usePath is the lock of who works in a workspace. It goes with the workspace.
-func usePath(ws caisson.Workspace) string { return filepath.Join(filepath.Dir(ws.Cover), "use") }
+func usePath(ws caisson.Workspace) string { return filepath.Join(filepath.Dir(ws.Home), "use") }
 
 // occupy makes a run the only one that works in a workspace: in two sandboxes
 // over one tree, neither could tell whose changes it brings home. The kernel

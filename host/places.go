@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/caisson-run/caisson"
@@ -17,34 +18,6 @@ func (h *Host) ListWorkspaces(ctx context.Context, all bool) ([]caisson.Workspac
 		return h.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{})
 	}
 	return h.workspaces.List(ctx, h.dir)
-}
-
-// Diff returns what a workspace changed since its base. It may hold any bytes.
-func (h *Host) Diff(ctx context.Context, ref string, stat bool) (string, error) {
-	ws, err := h.workspaces.Find(ctx, h.dir, ref)
-	if err != nil {
-		return "", err
-	}
-	var out bytes.Buffer
-	err = h.workspaces.Diff(ctx, ws, nil, workspace.DiffOptions{Stat: stat, Out: &out})
-	return out.String(), err
-}
-
-// Log returns the commits of a workspace since its base, one a line.
-func (h *Host) Log(ctx context.Context, ref string) (string, error) {
-	ws, err := h.workspaces.Find(ctx, h.dir, ref)
-	if err != nil {
-		return "", err
-	}
-	commits, err := h.workspaces.Log(ctx, ws, 0)
-	if err != nil {
-		return "", err
-	}
-	var out strings.Builder
-	for _, c := range commits {
-		fmt.Fprintf(&out, "%s %s\n", c.ID[:min(12, len(c.ID))], c.Subject)
-	}
-	return out.String(), nil
 }
 
 // MergeRequest says what goes where; empty fields are the defaults.
@@ -85,6 +58,47 @@ func (h *Host) Merge(ctx context.Context, ref string, want MergeRequest) (Merged
 	merged, err := h.workspaces.Merge(ctx, ws, workspace.MergeOptions{Into: want.Into, Mode: workspace.MergeMode(want.Mode), Message: want.Message})
 	return Merged{merged, ws.Branch}, err
 }
+
+// ExportRequest says where patches go.
+type ExportRequest struct {
+	Dir     string // empty: all of them, as one mailbox, are returned
+	Message string // of Commit
+	Commit  bool   // as of MergeRequest
+}
+
+// Exported is what was exported.
+type Exported struct {
+	workspace.Exported
+	Branch string        `json:"branch"`
+	Mbox   caisson.Bytes `json:"mbox,omitempty"`
+}
+
+// ExportPatches writes a workspace's commits since its base as patches. Work that
+// nobody committed is treated as by Merge.
+func (h *Host) ExportPatches(ctx context.Context, ref string, want ExportRequest) (Exported, error) {
+	ws, err := h.workspaces.Find(ctx, h.dir, ref)
+	if err != nil {
+		return Exported{}, err
+	}
+	if err := h.idle(ctx, ws); err != nil {
+		return Exported{}, err
+	}
+	if err := h.gather(ctx, ws, MergeRequest{Commit: want.Commit, Message: want.Message}); err != nil {
+		return Exported{}, err
+	}
+	var mbox bytes.Buffer
+	opts := workspace.ExportOptions{Out: &mbox}
+	if want.Dir != "" {
+		if opts.Dir = want.Dir; !filepath.IsAbs(opts.Dir) {
+			opts.Dir = filepath.Join(h.dir, opts.Dir)
+		}
+	}
+	exported, err := h.workspaces.Export(ctx, ws, opts)
+	return Exported{exported, ws.Branch, caisson.Bytes(mbox.String())}, err
+}
+
+// Unfinished tells of merges that were killed and that a person has to look at.
+func (h *Host) Unfinished() []string { return h.workspaces.Unfinished() }
 
 // idle refuses while a run works in the workspace: what is merged would be cut
 // off at any point.

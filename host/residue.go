@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // Residue is everything of ours that exists on this host: what is in use, and
 // what an ended process left.
 type Residue struct {
-	// Zero: all of it was looked at, and nothing is without a holder.
+	// Zero: every place was looked at, and nothing is without a holder.
 	Zero bool `json:"zero"`
 	// Places are all that was looked at, also where nothing was.
 	Places []Place `json:"places"`
@@ -26,16 +27,32 @@ type Place struct {
 	Kinds   []string `json:"kinds"` // that are looked for there
 	Held    int      `json:"held"`
 	Residue int      `json:"residue"`
-	// Unseen says why it could not be looked at, if so.
+	// Unseen says why it could not be looked at, if so: what is left there is not known.
 	Unseen string `json:"unseen,omitempty"`
-	// Absent: there is no such engine here now, and so nothing runs there.
+	// Absent: its engine does not answer now.
 	Absent bool `json:"absent,omitempty"`
+	// Fix is what to do so that it can be looked at.
+	Fix string `json:"fix,omitempty"`
 }
 
 // Remnant is one thing that was found.
 type Remnant struct {
 	caisson.Remnant
 	Place string `json:"place"`
+}
+
+// Left is the number of those that nobody holds.
+func (r Residue) Left() int {
+	n := 0
+	for _, place := range r.Places {
+		n += place.Residue
+	}
+	return n
+}
+
+// Unseen are the places that could not be looked at.
+func (r Residue) Unseen() []Place {
+	return slices.DeleteFunc(slices.Clone(r.Places), func(p Place) bool { return p.Unseen == "" })
 }
 
 // remain is a remnant and how it is removed where nobody holds it.
@@ -108,7 +125,7 @@ func (h *Host) Residue(ctx context.Context) Residue {
 	end := time.Now().Add(settleBound)
 	for {
 		found := h.residue(ctx)
-		if found.Zero || time.Now().After(end) || ctx.Err() != nil {
+		if found.Left() == 0 || time.Now().After(end) || ctx.Err() != nil {
 			return found
 		}
 		select {
@@ -126,9 +143,9 @@ func (h *Host) residue(ctx context.Context) Residue {
 		place := Place{Place: s.place, Kinds: s.kinds}
 		list, err := within(ctx, s.list)
 		if err != nil {
-			place.Unseen = caisson.AsError(err).Error()
+			place.Unseen, place.Fix = caisson.AsError(err).Error(), caisson.AsError(err).HintText()
 			place.Absent = caisson.CodeOf(err) == caisson.CodeEngineUnavailable
-			found.Zero = found.Zero && place.Absent
+			found.Zero = false
 		}
 		for _, r := range list {
 			name := [2]string{r.Kind, r.Name}
@@ -165,4 +182,31 @@ func within(ctx context.Context, list func(context.Context) ([]caisson.Remnant, 
 	ctx, cancel := context.WithTimeout(ctx, placeBound)
 	defer cancel()
 	return list(ctx)
+}
+
+// residueCheck says what ended processes left that the tidying at the start did
+// not remove. That an engine could not be looked at is no fault of this host: it
+// is said.
+func (h *Host) residueCheck(ctx context.Context) Check {
+	if h.left != nil {
+		return failed("residue", h.left)
+	}
+	found := h.Residue(ctx)
+	check := Check{Name: "residue", OK: found.Left() == 0, Says: "nothing is left of processes that were killed"}
+	if !check.OK {
+		first := found.Remnants[0]
+		check.Says = fmt.Sprintf("left of processes that were killed: %s %s (%s)", first.Kind, first.Name, first.Why)
+		if more := found.Left() - 1; more > 0 {
+			check.Says += fmt.Sprintf(", and %d more", more)
+		}
+		check.Fix = "`caisson doctor --residue` lists them."
+	}
+	if unseen := found.Unseen(); len(unseen) > 0 {
+		if check.OK {
+			check.Says = "what is left of processes that were killed is not known"
+		}
+		check.Says += fmt.Sprintf("; %s: %s", unseen[0].Place, unseen[0].Unseen)
+		check.Fix = unseen[0].Fix
+	}
+	return check
 }

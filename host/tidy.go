@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,22 +28,36 @@ const (
 
 // tidy removes what killed processes of ours left. It returns what could not be
 // removed; that is no reason for a command not to do its work, and the next one
-// tries again.
+// tries again. What is at an engine that does not answer is no fault: Residue
+// says that it is not known.
 func (h *Host) tidy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tidyBound)
 	defer cancel()
-	errs := []error{h.tidySessions(ctx)}
+	errs := leaves(h.tidySessions(ctx))
 	for _, s := range h.sources() {
 		if s.tidy == nil {
 			continue
 		}
 		bounded, done := context.WithTimeout(ctx, placeBound)
-		if err := s.tidy(bounded); err != nil && caisson.CodeOf(err) != caisson.CodeEngineUnavailable {
-			errs = append(errs, err)
-		}
+		errs = append(errs, leaves(s.tidy(bounded))...)
 		done()
 	}
-	return errors.Join(errs...)
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		return err == nil || caisson.CodeOf(err) == caisson.CodeEngineUnavailable
+	})...)
+}
+
+// leaves are the errors that were joined to err: each has its own code.
+func leaves(err error) []error {
+	joined, is := err.(interface{ Unwrap() []error }) //nolint:errorlint // a cause deeper down does not part it
+	if !is {
+		return []error{err}
+	}
+	var all []error
+	for _, part := range joined.Unwrap() {
+		all = append(all, leaves(part)...)
+	}
+	return all
 }
 
 // removeDead removes those remains that nobody holds.

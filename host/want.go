@@ -27,6 +27,10 @@ func (want RunRequest) check() error {
 	switch {
 	case b.Tokens < 0, b.Cost < 0, b.Turns < 0, b.Calls < 0, b.Output < 0, b.Wall < 0:
 		return wrong("a bound of the budget is below 0")
+	case want.NoWorkspace && want.Mode != "":
+		return wrong("--workspace-mode is of a workspace: leave out --no-workspace")
+	case want.Mode != "" && want.Mode != caisson.WorkspaceWorktree && want.Mode != caisson.WorkspaceClone:
+		return wrong("--workspace-mode is worktree or clone, not %q", want.Mode)
 	case want.NoWorkspace && (want.Branch != "" || want.Base != ""):
 		return wrong("a branch or base is of a workspace: leave out --no-workspace")
 	case len(want.Argv) > 0 && want.Model != "":

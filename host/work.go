@@ -46,7 +46,11 @@ func (s *session) work(ctx context.Context, opts DriveOptions) error {
 func (s *session) systemText() string {
 	text := system + "\nYou work in " + s.workDir() + "."
 	if s.ws != nil {
-		text += fmt.Sprintf(" It is a git worktree on branch %s. Commit what should be kept.", s.ws.Branch)
+		kind := "worktree"
+		if s.ws.Mode == caisson.WorkspaceClone {
+			kind = "clone"
+		}
+		text += fmt.Sprintf(" It is a git %s on branch %s. Commit what should be kept.", kind, s.ws.Branch)
 		for _, m := range s.ws.Submodules {
 			if m.Empty != "" {
 				text += fmt.Sprintf(" The submodule %q is empty: %s.", m.Path, m.Empty)

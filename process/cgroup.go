@@ -148,11 +148,16 @@ func unifiedParent(own string) string {
 	return ""
 }
 
-// plain is err without the path, which says nothing to people.
+// plain is err without the path, and without the name of a sandbox, which say
+// nothing to people: the same cause reads the same each time.
 func plain(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
-		return fmt.Errorf("%s %s: %w", at.Op, filepath.Base(at.Path), at.Err)
+		name := filepath.Base(at.Path)
+		if strings.HasPrefix(name, groupPrefix) {
+			name = groupPrefix + "*"
+		}
+		return fmt.Errorf("%s %s: %w", at.Op, name, at.Err)
 	}
 	return err
 }

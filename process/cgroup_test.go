@@ -175,6 +175,20 @@ func TestCgroupsOfAHybrid(t *testing.T) {
 	}
 }
 
+// Why there is none reads the same for each sandbox.
+func TestCgroupsThatCannotBeMade(t *testing.T) {
+	dir, c := tree(t, "4:memory:/\n", "39 31 0:36 / @/memory rw - cgroup cgroup rw,memory\n", map[string]string{"memory/tasks": ""})
+	if err := os.RemoveAll(filepath.Join(dir, "memory")); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []caisson.SandboxID{testID, "s1"} {
+		const want = "no cgroup for it: mkdir caisson-*: no such file or directory"
+		if got := c.Make(GroupSpec{ID: id, Limits: testLimits}).Row(caisson.ControlMemory).Why; got != want {
+			t.Errorf("%s: %q, want %q", id, got, want)
+		}
+	}
+}
+
 // Nothing is delegated: nothing is claimed, nothing is left.
 func TestCgroupsOfNobody(t *testing.T) {
 	_, c := tree(t, "0::/\n", "30 23 0:26 / @/sys ro - cgroup2 cgroup2 rw\n", map[string]string{

@@ -44,7 +44,7 @@ func makeLocked(dir string) (*os.File, error) {
 		}
 		<-time.After(time.Millisecond)
 	}
-	return nil, fmt.Errorf("lock cgroup %s: another process holds it", filepath.Base(dir))
+	return nil, errors.New("lock it: another process does")
 }
 
 // lockDir locks a directory that is still the one of its name. Who only looks

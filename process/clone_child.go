@@ -23,6 +23,11 @@ func afterFork()
 
 // cloneBirth is the system call trap (clone or clone3) with two arguments, whose
 // child calls live(b).
+//
+// Package guest/inside has the like. The child's first function is called by its name there: an
+// address that is handed over would be called as Go calls its own functions,
+// which is promised to nobody, or take as much assembly in each package as is
+// shared.
 func cloneBirth(trap, a0, a1 uintptr, b *birth) (pid, errno uintptr)
 
 // steps of a child, for the message of one that does not succeed.

@@ -197,7 +197,7 @@ func Mounts(spec caisson.SandboxSpec) []caisson.Mount {
 	if spec.GitCover != "" {
 		mounts = append(mounts, caisson.Mount{Source: spec.GitCover, Target: filepath.Join(spec.Workspace, ".git")})
 	}
-	if spec.GitDir != "" {
+	if spec.GitDir != "" && (spec.Workspace == "" || !strings.HasPrefix(spec.GitDir, spec.Workspace+"/")) {
 		mounts = append(mounts, caisson.Mount{Source: spec.GitDir, Target: spec.GitDir, Write: true})
 	}
 	for _, m := range spec.GitTrees {

@@ -23,12 +23,21 @@ type box struct {
 
 func newBox(t testing.TB, ws caisson.Workspace) *box {
 	t.Helper()
-	engine := namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()})
+	return newBoxOf(t, namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()}), ws)
+}
+
+type closingEngine interface {
+	caisson.Engine
+	Close() error
+}
+
+func newBoxOf(t testing.TB, engine closingEngine, ws caisson.Workspace, require ...caisson.Control) *box {
+	t.Helper()
 	lent := workspace.Lend(ws)
 	sandbox, err := engine.Open(t.Context(), caisson.SandboxSpec{
-		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: lent.Objects, GitTrees: lent.Trees, Home: ws.Home,
+		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: lent.Objects, GitTrees: lent.Trees, Home: ws.Home, Require: require,
 	})
-	if caisson.CodeOf(err) == caisson.CodeIsolationUnavailable {
+	if code := caisson.CodeOf(err); code == caisson.CodeIsolationUnavailable || code == caisson.CodeEngineUnavailable {
 		t.Skipf("needs a boundary: %v", err)
 	}
 	if err != nil {

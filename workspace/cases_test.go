@@ -6,99 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/workspace"
 )
 
-// Origin: the class of GHSA-q5hj, where a forged pointer led a host's git into
-// another repository.
-func TestCase_W06(t *testing.T) {
-	for name, forge := range map[string]func(wd *world, ws caisson.Workspace, other string){
-		"pointer": func(wd *world, ws caisson.Workspace, other string) {
-			wd.write(filepath.Join(ws.Path, ".git"), "gitdir: "+other+"/.git\n")
-		},
-		"pointer is a link": func(wd *world, ws caisson.Workspace, other string) {
-			forged := filepath.Join(ws.Path, "forged")
-			wd.write(forged, "gitdir: "+ws.Binding.AdminDir+"\n")
-			wd.must(os.Remove(filepath.Join(ws.Path, ".git")))
-			wd.must(os.Symlink(forged, filepath.Join(ws.Path, ".git")))
-		},
-		"pointer is a directory": func(wd *world, ws caisson.Workspace, other string) {
-			wd.must(os.Remove(filepath.Join(ws.Path, ".git")))
-			wd.must(os.Rename(filepath.Join(other, ".git"), filepath.Join(ws.Path, ".git")))
-		},
-		"directory swapped": func(wd *world, ws caisson.Workspace, _ string) {
-			wd.must(os.Rename(ws.Path, ws.Path+".away"))
-			wd.must(os.Mkdir(ws.Path, 0o755))
-			wd.write(filepath.Join(ws.Path, ".git"), "gitdir: "+ws.Binding.AdminDir+"\n")
-		},
-		"directory is a link": func(wd *world, ws caisson.Workspace, _ string) {
-			wd.must(os.Rename(ws.Path, ws.Path+".away"))
-			wd.must(os.Symlink(ws.Path+".away", ws.Path))
-		},
-		"common directory forged": func(wd *world, ws caisson.Workspace, other string) {
-			wd.write(filepath.Join(ws.Binding.AdminDir, "commondir"), other+"/.git\n")
-		},
-		"back-pointer forged": func(wd *world, ws caisson.Workspace, other string) {
-			wd.write(filepath.Join(ws.Binding.AdminDir, "gitdir"), other+"/.git\n")
-		},
-		"record removed": func(wd *world, ws caisson.Workspace, _ string) {
-			wd.must(os.RemoveAll(ws.Binding.AdminDir))
-		},
-		"another branch": func(wd *world, ws caisson.Workspace, _ string) {
-			wd.gitIn(ws.Path, "switch", "-qc", "elsewhere")
-		},
-		"detached": func(wd *world, ws caisson.Workspace, _ string) {
-			wd.gitIn(ws.Path, "switch", "-q", "--detach")
-		},
-		"repository replaced": func(wd *world, ws caisson.Workspace, _ string) {
-			wd.must(os.Rename(wd.repo, wd.repo+".away"))
-			wd.must(os.CopyFS(wd.repo, os.DirFS(wd.repo+".away")))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			wd := newWorld(t)
-			other := filepath.Join(filepath.Dir(wd.repo), "other")
-			wd.must(os.Mkdir(other, 0o755))
-			wd.gitIn(other, "init", "-q")
-			wd.gitIn(other, "commit", "-q", "--allow-empty", "-m", "other")
-			before := wd.gitIn(other, "for-each-ref")
-			ws := wd.create(workspace.CreateSpec{Name: "r6"})
-			box := newBox(t, ws)
-			inside(t, box, "git commit -q --allow-empty -m inside")
-			wd.must(wd.w.Check(t.Context(), ws))
-			forge(wd, ws, other)
-			wantCode(t, wd.w.Check(t.Context(), ws), caisson.CodeWorkspaceBindingLost)
-			used := box.used()
-			_, err := wd.w.Import(t.Context(), ws, box, workspace.ImportOptions{})
-			wantCode(t, err, caisson.CodeWorkspaceBindingLost)
-			_, err = wd.w.Snapshot(t.Context(), ws, box, "r6", 1)
-			wantCode(t, err, caisson.CodeWorkspaceBindingLost)
-			if box.used() != used {
-				t.Fatal("something was done in the box")
-			}
-			if exists(filepath.Join(other, ".git")) && wd.gitIn(other, "for-each-ref") != before {
-				t.Fatal("the other repository was changed")
-			}
-		})
-	}
-}
-
-// The main checkout may be in any state. Origin: reading of peers (K06).
-func TestCheckIgnoresMainCheckout(t *testing.T) {
-	wd := newWorld(t)
-	ws := wd.create(workspace.CreateSpec{})
-	box := newBox(t, ws)
-	wd.git("switch", "-q", "--detach")
-	wd.write(filepath.Join(wd.repo, ".git", "rebase-merge", "head-name"), "refs/heads/main\n")
-	inside(t, box, "git commit -q --allow-empty -m inside")
-	if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved {
-		t.Fatalf("%+v", got)
-	}
-}
-
 // Origin: reading of peers.
-func TestCase_W07(t *testing.T) {
+func TestCase_W07(t *testing.T) { forModes(t, testCase_W07) }
+
+func testCase_W07(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -150,7 +64,9 @@ func TestCase_W07(t *testing.T) {
 }
 
 // Origin: srt 221, cc 44567.
-func TestCase_S06(t *testing.T) {
+func TestCase_S06(t *testing.T) { forModes(t, testCase_S06) }
+
+func testCase_S06(t *testing.T) {
 	for name, hooks := range map[string]func(wd *world, at string){
 		"link to a directory": func(wd *world, at string) {
 			wd.must(os.MkdirAll(filepath.Join(wd.home, "hooks"), 0o755))
@@ -179,7 +95,9 @@ func TestCase_S06(t *testing.T) {
 
 // The repository's own hooks and settings hold inside; files of the host that
 // they lead to do not come along.
-func TestShadowHasHooksAndNoSecrets(t *testing.T) {
+func TestShadowHasHooksAndNoSecrets(t *testing.T) { forModes(t, testShadowHasHooksAndNoSecrets) }
+
+func testShadowHasHooksAndNoSecrets(t *testing.T) {
 	wd := newWorld(t)
 	secret := filepath.Join(wd.home, "secret")
 	wd.write(secret, "s3cret-content\n")
@@ -207,7 +125,9 @@ func TestShadowHasHooksAndNoSecrets(t *testing.T) {
 }
 
 // Origin: codex 23661, cc 17374.
-func TestCase_S07(t *testing.T) {
+func TestCase_S07(t *testing.T) { forModes(t, testCase_S07) }
+
+func testCase_S07(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -230,7 +150,7 @@ func TestCase_S07(t *testing.T) {
 			t.Errorf("%s: %q", name, s)
 		}
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Fatalf("outer status: %q", s)
 	}
 	stashed := wd.git("rev-parse", "refs/caisson/inside/"+string(ws.ID)+"/stash")
@@ -244,7 +164,9 @@ func TestCase_S07(t *testing.T) {
 }
 
 // Origin: cc 80278.
-func TestCase_S08(t *testing.T) {
+func TestCase_S08(t *testing.T) { forModes(t, testCase_S08) }
+
+func testCase_S08(t *testing.T) {
 	wd := newWorld(t)
 	wd.git("config", "core.repositoryFormatVersion", "1")
 	wd.git("config", "extensions.worktreeConfig", "true")
@@ -255,7 +177,7 @@ func TestCase_S08(t *testing.T) {
 	if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved {
 		t.Fatalf("%+v", got)
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Fatalf("outer status: %q", s)
 	}
 	if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{}); err != nil {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,10 +18,11 @@ import (
 
 // CreateSpec says what workspace is wanted.
 type CreateSpec struct {
-	Dir    string // a directory in the repository
-	Name   string // default: the run's id, else the workspace's
-	Branch string // default: caisson/<name>
-	Base   string // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
+	Dir    string                // a directory in the repository
+	Name   string                // default: the run's id, else the workspace's
+	Mode   caisson.WorkspaceMode // default: caisson.WorkspaceWorktree
+	Branch string                // default: caisson/<name>
+	Base   string                // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
 	Run    caisson.RunID
 	By     string
 	// Made is called once the workspace is recorded, nil for nothing. Where it
@@ -30,8 +30,6 @@ type CreateSpec struct {
 	// taken back: one of a run that is not recorded is nobody's.
 	Made func(ctx context.Context, ws caisson.Workspace) error
 }
-
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // creation is a workspace being made; undo takes back what was done, last first.
 type creation struct {
@@ -46,7 +44,8 @@ type creation struct {
 }
 
 // Create makes a workspace: a worktree on a branch of its own, and the shadow
-// that a box is given in place of the repository's git directory. When it
+// that a box is given in place of the repository's git directory; or a clone
+// whose git directory is its own, and the branch in the repository. When it
 // returns an error, nothing was made. Errors: CodeNoRepository,
 // CodeRepositoryUnsupported, CodeBaseUnusable, CodeBranchExists,
 // CodeBranchCheckedOut, CodeAlreadyExists, CodeDiskFull, CodeGitFailed, and what
@@ -68,12 +67,15 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 	}
 	id := caisson.NewWorkspaceID()
 	name := orElse(orElse(spec.Name, string(spec.Run)), string(id))
-	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".") {
-		return caisson.Workspace{}, caisson.Errorf(caisson.CodeUsage, "%q is no name for a workspace: letters, digits, dots, dashes, up to 64", printable(name))
+	if err := w.checkName(ctx, repo, name); err != nil {
+		return caisson.Workspace{}, err
 	}
 	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
 		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
 	}}
+	if c.ws.Mode, err = modeOf(spec.Mode); err != nil {
+		return caisson.Workspace{}, err
+	}
 	note, err := c.note()
 	if err != nil {
 		return caisson.Workspace{}, err
@@ -115,10 +117,16 @@ func unusable(format string, args ...any) *caisson.Error {
 // branch: who names one has said what is meant.
 func (c *creation) chooseBase(ctx context.Context, base string) error {
 	head, _ := pointer(filepath.Join(c.at.gitDir, "HEAD"), "ref: refs/heads/")
-	commit, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD") + "^{commit}"}})
+	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD")+"^{commit}"))
 	if err != nil || !isObjectID(commit) {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
+		}
+		if err := unreadableIn(c.repo.common); err != nil {
+			return err
+		}
+		if id, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "HEAD"}}); err == nil && isObjectID(id) {
+			return unusable("the commit of HEAD, %s, is missing, damaged or not to be read", id).WithHint("`git fsck` tells what else is; or name another base with `--base`.")
 		}
 		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base with `--base`.")
 	}
@@ -200,85 +208,128 @@ func (w *Workspaces) missing(ctx context.Context, repo *repository, commit strin
 // checkBranch refuses a branch that is there or in use.
 func (c *creation) checkBranch(ctx context.Context) error {
 	branch := c.ws.Branch
-	if _, err := c.git.run(ctx, c.repo.in("check-ref-format", "refs/heads/"+branch)); err != nil || strings.HasPrefix(branch, "-") || branch == "HEAD" {
-		return caisson.Errorf(caisson.CodeUsage, "%q is no name for a branch", printable(branch))
+	if err := c.checkBranchName(ctx); err != nil {
+		return err
 	}
 	if where := c.repo.checkedOut(branch); where != nil {
 		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", branch, where.describe())
 	}
-	if _, err := c.git.run(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+branch)); err == nil {
-		return caisson.Errorf(caisson.CodeBranchExists, "branch %s exists", branch)
+	if clone, err := c.w.cloneOn(ctx, c.repo, branch); err != nil {
+		return err
+	} else if clone != nil { // its branch was deleted outside
+		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s", branch, clone.Name)
 	}
-	return nil
+	return c.checkBranchFree(ctx)
 }
 
-// makeTree makes the worktree's directory and its record in the repository,
-// locked from the first moment, so that nobody's prune removes it.
+// makeTree makes the workspace's directory. A worktree's record in the repository
+// is locked from the first moment, so that nobody's prune removes it.
 func (c *creation) makeTree(context.Context) error {
-	parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return failed("make the workspace's directory", err)
+	err := c.makeDir()
+	if errors.Is(err, fs.ErrExist) {
+		return nameTaken(c.ws.Name)
 	}
-	parent, err := filepath.EvalSymlinks(parent)
 	if err != nil {
-		return failed("make the workspace's directory", err)
-	}
-	c.ws.Path = filepath.Join(parent, c.ws.Name)
-	if err := os.Mkdir(c.ws.Path, 0o755); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return caisson.Errorf(caisson.CodeAlreadyExists, "a workspace %s exists", c.ws.Name)
-		}
-		return failed("make the workspace's directory", err)
-	}
-	c.undo = append(c.undo, func() { _ = os.RemoveAll(c.ws.Path) })
-	admin, err := makeAdmin(c.repo.common, c.ws.Name)
-	if err != nil {
-		return failed("make the worktree's record", err)
+		return unmade("make the workspace's directory", err)
 	}
 	c.undo = append(c.undo, func() {
-		_ = os.RemoveAll(admin)
-		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
+		_ = os.RemoveAll(c.ws.Path)
+		_ = os.Remove(filepath.Dir(c.ws.Path)) // only where it is empty
 	})
-	for _, file := range []struct{ path, text string }{
-		{filepath.Join(admin, "locked"), fmt.Sprintf("caisson: workspace %s (%s) is in use; remove it with caisson", c.ws.Name, c.ws.ID)},
-		{filepath.Join(admin, "commondir"), "../..\n"},
-		{filepath.Join(admin, "gitdir"), filepath.Join(c.ws.Path, ".git") + "\n"},
-		{filepath.Join(admin, "HEAD"), "ref: refs/heads/" + c.ws.Branch + "\n"},
-		{filepath.Join(c.ws.Path, ".git"), "gitdir: " + admin + "\n"},
-	} {
-		if err := writeFile(file.path, []byte(file.text), 0o644); err != nil {
-			return failed("make the worktree's record", err)
-		}
-	}
 	b := &c.ws.Binding
-	b.CommonDir, b.AdminDir, b.Branch = c.repo.common, admin, c.ws.Branch
+	b.CommonDir, b.Branch = c.repo.common, c.ws.Branch
 	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
 		return failed("look at the repository", err)
 	}
 	if b.TreeDevice, b.TreeInode, err = directoryID(c.ws.Path); err != nil {
 		return failed("look at the workspace's directory", err)
 	}
+	if isClone(c.ws) {
+		return c.makeClone()
+	}
+	return c.makeRecord()
+}
+
+// makeDir makes the directory of the tree, and those above it, which go with the
+// last other workspace.
+func (c *creation) makeDir() (err error) {
+	for range 10 {
+		parent := filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name())
+		if err := os.MkdirAll(parent, 0o700); err != nil {
+			return err
+		}
+		if parent, err = filepath.EvalSymlinks(parent); err == nil {
+			c.ws.Path = filepath.Join(parent, c.ws.Name)
+			err = os.Mkdir(c.ws.Path, 0o755)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// makeRecord makes the record of a worktree and the pointer to it. It is made
+// aside, and comes among the others when it is whole: a prune by anybody else
+// would remove one that does not say yet that it is locked.
+func (c *creation) makeRecord() error {
+	aside := recordAside(c.repo.common, c.ws.ID)
+	c.undo = append(c.undo, func() { _ = os.RemoveAll(aside) })
+	if err := os.Mkdir(aside, 0o755); err != nil {
+		return unmade("make the worktree's record", err)
+	}
+	for _, file := range []struct{ name, text string }{
+		{"locked", fmt.Sprintf("caisson: workspace %s (%s) is in use; remove it with caisson", c.ws.Name, c.ws.ID)},
+		{"commondir", "../..\n"},
+		{"gitdir", filepath.Join(c.ws.Path, ".git") + "\n"},
+		{"HEAD", "ref: refs/heads/" + c.ws.Branch + "\n"},
+	} {
+		if err := writeFile(filepath.Join(aside, file.name), []byte(file.text), 0o644); err != nil {
+			return failed("make the worktree's record", err)
+		}
+	}
+	admin, err := placeRecord(aside, c.repo.common, c.ws.Name)
+	if err != nil {
+		return unmade("make the worktree's record", err)
+	}
+	c.undo = append(c.undo, func() {
+		_ = os.RemoveAll(admin)
+		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
+	})
+	if err := writeFile(filepath.Join(c.ws.Path, ".git"), []byte("gitdir: "+admin+"\n"), 0o644); err != nil {
+		return failed("make the worktree's record", err)
+	}
+	c.ws.Binding.AdminDir = admin
 	return nil
 }
 
-// makeAdmin makes a directory of a free name below worktrees.
-func makeAdmin(common, name string) (string, error) {
+// recordAside is where a worktree's record is made.
+func recordAside(common string, id caisson.WorkspaceID) string {
+	return filepath.Join(common, "caisson-"+string(id))
+}
+
+// placeRecord gives a record a free name below worktrees.
+func placeRecord(aside, common, name string) (string, error) {
 	dir := filepath.Join(common, "worktrees")
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
+	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+		return "", caisson.Errorf(caisson.CodeRepositoryUnsupported, "worktrees of this repository is a link, or no directory")
 	}
-	for n := 0; ; n++ {
+	for n, tries := 0, 0; ; n, tries = n+1, tries+1 {
 		admin := filepath.Join(dir, name)
 		if n > 0 {
 			admin += fmt.Sprint("-", n)
 		}
-		err := os.Mkdir(admin, 0o755)
-		if errors.Is(err, fs.ErrNotExist) { // the last other worktree went meanwhile
-			if err = os.MkdirAll(dir, 0o755); err == nil {
+		err := unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, admin, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EINVAL) { // a file system that does not know how
+			err = os.Rename(aside, admin) // looks before
+		}
+		if errors.Is(err, fs.ErrNotExist) { // none was there yet, or the last other one went
+			if err = os.Mkdir(dir, 0o755); (err == nil || errors.Is(err, fs.ErrExist)) && tries <= 1000 {
+				n--
 				continue
 			}
 		}
-		if !errors.Is(err, fs.ErrExist) || n > 1000 {
+		if !errors.Is(err, fs.ErrExist) || tries > 1000 {
 			return admin, err
 		}
 	}
@@ -296,10 +347,13 @@ func (c *creation) makeBranch(ctx context.Context) error {
 		refUpdate{branch, c.ws.Base, absent}, refUpdate{kept, c.ws.Base, absent})
 	if err != nil {
 		var exit *exitError
-		if errors.As(err, &exit) && strings.Contains(exit.complaint, "exists") {
+		if errors.As(err, &exit) && (strings.Contains(exit.complaint, "exists; cannot create") || strings.Contains(exit.complaint, "already exists")) {
 			e := caisson.Errorf(caisson.CodeBranchExists, "branch %s cannot be made beside the branches that exist", c.ws.Branch)
 			e.Err = err
 			return e
+		}
+		if err := c.repo.unwritable(c.ws.Branch); err != nil {
+			return err
 		}
 		return failed("make the branch", err)
 	}
@@ -314,7 +368,7 @@ func (c *creation) makeBranch(ctx context.Context) error {
 // checkOut fills the tree. No filter but the person's own is defined for it.
 func (c *creation) checkOut(ctx context.Context) error {
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
-	inv.index, inv.tree, inv.dir = filepath.Join(c.ws.Binding.AdminDir, "index"), c.ws.Path, c.ws.Path
+	inv.index, inv.tree, inv.dir = c.index(), c.ws.Path, c.ws.Path
 	inv.env = lfsEnv()
 	if _, err := c.git.run(ctx, inv); err != nil {
 		if full(c.ws.Path) { // git does not say why it could not write

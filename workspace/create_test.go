@@ -74,17 +74,21 @@ func (wd *world) wantNothingMade(refs string) {
 	}
 }
 
-func TestCreateRollsBack(t *testing.T) {
+func TestCreateRollsBack(t *testing.T) { forModes(t, testCreateRollsBack) }
+
+func testCreateRollsBack(t *testing.T) {
 	wd := newWorld(t)
 	refs, _ := wd.tryGit(wd.repo, "for-each-ref")
 	wd.store.err = caisson.Errorf(caisson.CodeDiskFull, "no space")
-	_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo})
+	_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Mode: wd.mode})
 	wantCode(t, err, caisson.CodeDiskFull)
 	wd.wantNothingMade(refs)
 }
 
 // The disk is full in the middle of the checkout.
-func TestCreateOnFullDisk(t *testing.T) {
+func TestCreateOnFullDisk(t *testing.T) { forModes(t, testCreateOnFullDisk) }
+
+func testCreateOnFullDisk(t *testing.T) {
 	wd := newWorld(t)
 	if os.Getuid() != 0 {
 		t.Skip("needs root to make a small file system")
@@ -99,12 +103,14 @@ func TestCreateOnFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { wd.must(syscall.Unmount(trees, 0)) })
 	refs, _ := wd.tryGit(wd.repo, "for-each-ref")
-	_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo})
+	_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Mode: wd.mode})
 	wantCode(t, err, caisson.CodeDiskFull)
 	wd.wantNothingMade(refs)
 }
 
-func TestCreateFromOtherPlaces(t *testing.T) {
+func TestCreateFromOtherPlaces(t *testing.T) { forModes(t, testCreateFromOtherPlaces) }
+
+func testCreateFromOtherPlaces(t *testing.T) {
 	for name, prepare := range map[string]func(wd *world) workspace.CreateSpec{
 		"subdirectory": func(wd *world) workspace.CreateSpec { return workspace.CreateSpec{Dir: filepath.Join(wd.repo, "sub")} },
 		"dirty, base": func(wd *world) workspace.CreateSpec {
@@ -164,23 +170,25 @@ func TestCreateFromOtherPlaces(t *testing.T) {
 			if _, err := wd.w.Snapshot(t.Context(), ws, box, "r1", 1); err != nil {
 				t.Fatal(err)
 			}
-			if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "?? u" {
+			if s := wd.status(ws, box); s != "?? u" {
 				t.Fatalf("outer status %q", s)
 			}
 			if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{Into: "fresh"}); caisson.CodeOf(err) != caisson.CodeNotFound {
 				t.Fatal(err)
 			}
-			wd.gitIn(ws.Path, "branch", "into", ws.Base)
+			wd.gitIn(ws.Binding.CommonDir, "branch", "into", ws.Base)
 			if m, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{Into: "into", Mode: workspace.MergeSquash}); err != nil || m.New == m.Old {
 				t.Fatal(m, err)
 			}
-			wd.gitIn(ws.Path, "worktree", "prune")
+			wd.gitIn(ws.Binding.CommonDir, "worktree", "prune")
 			wd.must(wd.w.Check(t.Context(), ws))
 		})
 	}
 }
 
-func TestCreateAtOnce(t *testing.T) {
+func TestCreateAtOnce(t *testing.T) { forModes(t, testCreateAtOnce) }
+
+func testCreateAtOnce(t *testing.T) {
 	wd := newWorld(t)
 	const n = 8
 	var wg sync.WaitGroup
@@ -191,7 +199,7 @@ func TestCreateAtOnce(t *testing.T) {
 			w = wd.open() // as another process
 		}
 		wg.Go(func() {
-			made[i], errs[i] = w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Name: fmt.Sprint("r", i)})
+			made[i], errs[i] = w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Name: fmt.Sprint("r", i), Mode: wd.mode})
 		})
 	}
 	wg.Wait()
@@ -206,14 +214,16 @@ func TestCreateAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	wd.must(errors.Join(errs...))
-	for _, ws := range made {
-		if s := wd.gitIn(ws.Path, "status", "--porcelain", "--branch"); s != "## "+ws.Branch {
+	for i, ws := range made {
+		if s := wd.status(ws, boxes[i], "--branch"); s != "## "+ws.Branch {
 			t.Errorf("%s: %q", ws.Name, s)
 		}
 	}
 	// The same name at once: one of them.
 	for i := range n {
-		wg.Go(func() { _, errs[i] = wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Name: "same"}) })
+		wg.Go(func() {
+			_, errs[i] = wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Name: "same", Mode: wd.mode})
+		})
 	}
 	wg.Wait()
 	good := 0

@@ -27,6 +27,13 @@ exec git --no-pager diff --cached --no-color --no-ext-diff --no-textconv ${CAISS
 // either way no program that a repository names runs on the host. What is
 // written may hold any bytes.
 func (w *Workspaces) Diff(ctx context.Context, ws caisson.Workspace, given Box, opts DiffOptions) error {
+	check := w.checkRepository
+	if opts.To == "" {
+		check = w.Check
+	}
+	if err := check(ctx, ws); err != nil {
+		return err
+	}
 	repo, err := w.repository(ctx, ws.Binding.CommonDir, false)
 	if err != nil {
 		return err
@@ -44,7 +51,7 @@ func (w *Workspaces) Diff(ctx context.Context, ws caisson.Workspace, given Box, 
 		if err != nil {
 			return err
 		}
-		args := []string{"diff", "--no-color", "--no-ext-diff", "--no-textconv"}
+		args := []string{"diff", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none"}
 		if stat != "" {
 			args = append(args, stat)
 		}
@@ -54,9 +61,6 @@ func (w *Workspaces) Diff(ctx context.Context, ws caisson.Workspace, given Box, 
 			return failed("compare the commits", err)
 		}
 		return nil
-	}
-	if err := w.Check(ctx, ws); err != nil {
-		return err
 	}
 	box, closeBox, err := w.box(ctx, ws, given)
 	if err != nil {
@@ -94,6 +98,9 @@ type Commit struct {
 // Log returns the commits that were imported to the workspace's branch since
 // its base, newest first, at most limit (0: all).
 func (w *Workspaces) Log(ctx context.Context, ws caisson.Workspace, limit int) ([]Commit, error) {
+	if err := w.checkRepository(ctx, ws); err != nil {
+		return nil, err
+	}
 	repo, err := w.repository(ctx, ws.Binding.CommonDir, false)
 	if err != nil {
 		return nil, err

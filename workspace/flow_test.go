@@ -9,11 +9,13 @@ import (
 	"github.com/caisson-run/caisson/workspace"
 )
 
-func TestCreateImportDiffMerge(t *testing.T) {
+func TestCreateImportDiffMerge(t *testing.T) { forModes(t, testCreateImportDiffMerge) }
+
+func testCreateImportDiffMerge(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1", By: "ada"})
 	box := newBox(t, ws)
-	if got := wd.gitIn(ws.Path, "status", "--porcelain", "--branch"); got != "## caisson/r1" {
+	if got := wd.status(ws, box, "--branch"); got != "## caisson/r1" {
 		t.Fatalf("the new worktree is not clean: %q", got)
 	}
 	if got := inside(t, box, "git status --porcelain --branch"); got != "## caisson/r1" {
@@ -30,7 +32,7 @@ func TestCreateImportDiffMerge(t *testing.T) {
 	if got := wd.git("log", "-1", "--format=%an <%ae>", "caisson/r1"); got != "Ada Person <ada@example.com>" {
 		t.Fatalf("author %q", got)
 	}
-	if got := wd.gitIn(ws.Path, "status", "--porcelain"); got != "?? later.txt" {
+	if got := wd.status(ws, box); got != "?? later.txt" {
 		t.Fatalf("outer status after import: %q", got)
 	}
 	used := box.used()

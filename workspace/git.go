@@ -2,15 +2,16 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -69,6 +70,7 @@ type program struct {
 // invocation is one git command.
 type invocation struct {
 	gitDir string // "" discovers from dir
+	common string // in place of the git directory's own: whose references, objects and configuration hold
 	dir    string // cwd; "" is the empty directory
 	tree   string // work tree; "" is the empty directory
 	index  string // index file; "" is the git directory's
@@ -77,7 +79,8 @@ type invocation struct {
 	env    []string
 	args   []string
 	stdin  io.Reader
-	stdout io.Writer // nil collects
+	stdout io.Writer  // nil collects
+	files  []*os.File // that the command holds open too
 	bound  time.Duration
 }
 
@@ -110,14 +113,14 @@ func (p *program) command(inv invocation) process.Command {
 	for _, c := range overrides {
 		args = append(args, "-c", c)
 	}
-	for _, c := range inv.config {
+	for _, c := range append(waiting(), inv.config...) {
 		args = append(args, "-c", c)
 	}
 	env := append([]string{}, p.env...)
 	env = append(env,
 		"LC_ALL=C",
 		"GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=",
-		"GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_EDITOR=false", "GIT_ATTR_NOSYSTEM=1",
+		"GIT_ALLOW_PROTOCOL=none", "GIT_PROTOCOL_FROM_USER=0", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_EDITOR=false", "GIT_ATTR_NOSYSTEM=1",
 		"GIT_CEILING_DIRECTORIES="+filepath.Dir(p.empty),
 	)
 	if !inv.person {
@@ -126,12 +129,15 @@ func (p *program) command(inv invocation) process.Command {
 	if inv.gitDir != "" {
 		env = append(env, "GIT_DIR="+inv.gitDir, "GIT_WORK_TREE="+orElse(inv.tree, p.empty))
 	}
+	if inv.common != "" {
+		env = append(env, "GIT_COMMON_DIR="+inv.common)
+	}
 	if inv.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+inv.index)
 	}
 	return process.Command{
 		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
-		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Grace: time.Second, Memory: p.memory,
+		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Memory: p.memory,
 	}
 }
 
@@ -167,23 +173,31 @@ func (p *program) line(ctx context.Context, inv invocation) (string, error) {
 
 // findGit finds the program once and checks that it is new enough.
 func findGit(ctx context.Context, path string, environ []string, empty string, memory int64) (*program, error) {
-	if path == "" {
-		found, err := exec.LookPath("git")
-		if err != nil {
-			return nil, caisson.Errorf(caisson.CodeGitMissing, "git was not found: %w", err)
+	p := &program{empty: empty, memory: memory}
+	where := ""
+	for _, kv := range environ {
+		switch {
+		case strings.HasPrefix(kv, "GIT_"):
+		case strings.HasPrefix(kv, "PATH="):
+			where = safePath(kv[len("PATH="):], filepath.Dir(filepath.Dir(empty)))
+		default:
+			p.env = append(p.env, kv)
 		}
-		path = found
+	}
+	p.env = append(p.env, "PATH="+where)
+	for _, dir := range filepath.SplitList(where) {
+		if found, err := exec.LookPath(filepath.Join(dir, "git")); path == "" && err == nil {
+			path = found
+		}
+	}
+	if path == "" {
+		return nil, caisson.Errorf(caisson.CodeGitMissing, "git was not found in %q", printable(where))
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeGitMissing, "git was not found: %w", err)
 	}
-	p := &program{path: path, empty: empty, memory: memory}
-	for _, kv := range environ {
-		if !strings.HasPrefix(kv, "GIT_") {
-			p.env = append(p.env, kv)
-		}
-	}
+	p.path = path
 	out, err := p.line(ctx, invocation{args: []string{"version"}, bound: 10 * time.Second})
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeGitMissing, "%s does not run: %w", path, err)
@@ -192,6 +206,22 @@ func findGit(ctx context.Context, path string, environ []string, empty string, m
 		return nil, caisson.Errorf(caisson.CodeGitMissing, "%s is %s; 2.39 is the oldest whose upload-pack is safe here", path, out)
 	}
 	return p, nil
+}
+
+// safePath returns the directories of a PATH in which programs may be looked for:
+// not those that mean another one wherever one stands, which may be a
+// repository's, and not those below our state, where agents write.
+func safePath(path, state string) string {
+	var safe []string
+	if resolved, err := filepath.EvalSymlinks(state); err == nil {
+		state = resolved
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if resolved, err := filepath.EvalSymlinks(dir); filepath.IsAbs(dir) && err == nil && !strings.HasPrefix(resolved+"/", state+"/") {
+			safe = append(safe, dir)
+		}
+	}
+	return strings.Join(safe, string(filepath.ListSeparator))
 }
 
 // newEnough tells whether the answer of `git version` names 2.39 or newer.
@@ -215,11 +245,14 @@ func failed(doing string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	code := caisson.CodeGitFailed
-	var exit *exitError
-	if errors.As(err, &exit) && strings.Contains(exit.complaint, "No space left on device") || errors.Is(err, syscall.ENOSPC) {
-		code = caisson.CodeDiskFull
+	if lock := lockIn(err); lock != "" {
+		return heldLock(doing, lock, err)
 	}
+	said := ""
+	if exit := (*exitError)(nil); errors.As(err, &exit) {
+		said = exit.complaint
+	}
+	code := cmp.Or(diskCode(err, said), caisson.CodeGitFailed)
 	return caisson.Errorf(code, "%s: %w", doing, err)
 }
 

@@ -54,7 +54,9 @@ func evilHooks(t *testing.T, dir, marks string) {
 const evilAttributes = "*.txt filter=evil diff=evil merge=evil\n*.bin filter=proc\n*.sec filter=crypt\n"
 
 // Origin: audits of sandboxes that mounted a repository's git directory.
-func TestCase_W05(t *testing.T) {
+func TestCase_W05(t *testing.T) { forModes(t, testCase_W05) }
+
+func testCase_W05(t *testing.T) {
 	wd := newWorld(t)
 	marks := filepath.Join(t.TempDir(), "marks")
 	if err := os.Mkdir(marks, 0o777); err != nil {
@@ -167,7 +169,9 @@ func TestCase_W05(t *testing.T) {
 }
 
 // A filter of the person's own configuration is used; it is theirs.
-func TestPersonsFilterRuns(t *testing.T) {
+func TestPersonsFilterRuns(t *testing.T) { forModes(t, testPersonsFilterRuns) }
+
+func testPersonsFilterRuns(t *testing.T) {
 	wd := newWorld(t)
 	wd.write(filepath.Join(wd.home, ".gitconfig"), "[user]\n\tname = A\n\temail = a@b\n[filter \"up\"]\n\tsmudge = tr a-z A-Z\n\tclean = tr A-Z a-z\n")
 	wd.write(filepath.Join(wd.repo, ".gitattributes"), "*.txt filter=up\n")
@@ -184,7 +188,9 @@ func TestPersonsFilterRuns(t *testing.T) {
 
 // A commit that records a submodule over a path with a git directory would make
 // the person's git enter that directory.
-func TestImportHoldsGitlink(t *testing.T) {
+func TestImportHoldsGitlink(t *testing.T) { forModes(t, testImportHoldsGitlink) }
+
+func testImportHoldsGitlink(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	box := newBox(t, ws)
@@ -204,7 +210,9 @@ func TestImportHoldsGitlink(t *testing.T) {
 }
 
 // What a shadow holds was written by whoever is inside.
-func TestHostileShadow(t *testing.T) {
+func TestHostileShadow(t *testing.T) { forModes(t, testHostileShadow) }
+
+func testHostileShadow(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(strings.Repeat("1", 40)+"\n"), 0o600); err != nil {
 		t.Fatal(err)

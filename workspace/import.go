@@ -83,11 +83,11 @@ func (w *Workspaces) Import(ctx context.Context, ws caisson.Workspace, box Box, 
 // importShadow brings what is new in the shadow, and tells whether something
 // was. Where the branch is held back all else is kept nevertheless.
 func (w *Workspaces) importShadow(ctx context.Context, ws caisson.Workspace, box Box, seen *state, result *Imported, opts ImportOptions) (changed bool, err error) {
-	now, err := readShadow(ws.Shadow)
+	now, err := readShadow(ws)
 	if err != nil {
 		return false, err
 	}
-	root, err := openShadow(ws.Shadow)
+	root, err := boundShadow(ws)
 	if err != nil {
 		return false, err
 	}
@@ -243,6 +243,9 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 	old, commit := move.old, move.to
 	result := Imported{Old: old, New: commit}
 	if old == commit {
+		if seen.Tip != commit { // the last import was killed before it came to the index
+			result.IndexKept = w.bringIndex(ctx, repo, ws, seen.Tip, commit)
+		}
 		seen.Tip = commit
 		return result, nil
 	}
@@ -286,14 +289,23 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 // kept; where it is in the way, the index stays. The tree is not touched: it is
 // the agent's, and has the files already.
 func (w *Workspaces) bringIndex(ctx context.Context, repo *repository, ws caisson.Workspace, old, commit string) string {
-	inv := repo.in("read-tree", "-i", "-m", old, commit)
-	inv.index = ws.Binding.AdminDir + "/index"
-	_, err := w.git.run(ctx, inv)
-	var exit *exitError
-	if errors.As(err, &exit) {
-		return exit.complaint
+	if isClone(ws) {
+		return "" // there is none
 	}
-	if err != nil {
+	err := changeIndex(ctx, ws.Binding.AdminDir, func(index string) error {
+		inv := repo.in("read-tree", "-i", "-m", old, commit)
+		inv.index = index
+		_, err := w.git.run(ctx, inv)
+		return err
+	})
+	var exit *exitError
+	var known *caisson.Error
+	switch {
+	case errors.As(err, &exit):
+		return exit.complaint
+	case errors.As(err, &known):
+		return known.Message + ". " + known.Hint
+	case err != nil:
 		return err.Error()
 	}
 	return ""
@@ -407,8 +419,8 @@ func (w *Workspaces) gitlinkOverRepository(ctx context.Context, repo *repository
 			continue
 		}
 		if root == nil {
-			if root, err = os.OpenRoot(ws.Path); err != nil {
-				return "", failed("look into the tree of "+ws.Name, err)
+			if root, err = boundTree(ws); err != nil {
+				return "", err
 			}
 			defer root.Close() //nolint:gocritic // opened once
 		}

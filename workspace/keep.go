@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -201,13 +200,4 @@ func (w *Workspaces) unpinned(ctx context.Context, from source, commits []string
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(commits), func(id string) bool { return !tips[id] || inner[id] }), nil
-}
-
-// openShadow opens a git directory of a box as data.
-func openShadow(dir string) (*os.Root, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, failed("look into the shadow", err)
-	}
-	return root, nil
 }

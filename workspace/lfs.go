@@ -114,12 +114,7 @@ func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''
 // hold pointers to them only. Each is checked to be what its name says; what is
 // not stays where it is, and what is over the bound is told, or comes with the
 // next import.
-func importLFS(shadow, common string) (unkept string, err error) {
-	root, err := openShadow(shadow)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
+func importLFS(root *os.Root, common string) (unkept string, err error) {
 	n, left := 0, int64(maxImport)
 	for _, one := range listNames(root, "lfs/objects", twoHex) {
 		for _, two := range listNames(root, "lfs/objects/"+one, twoHex) {

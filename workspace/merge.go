@@ -2,10 +2,10 @@ package workspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caisson-run/caisson"
@@ -38,17 +38,26 @@ type Merged struct {
 
 // Merge brings what was imported to the workspace's branch into another
 // branch. Where that is checked out, the checkout must be clean and is brought
-// along. Merges are made of objects alone, so whatever stops one leaves
+// along. CodeWorkspaceBindingLost, before anything is done. Merges are made of objects alone, so whatever stops one leaves
 // everything as it was: CodeMergeConflict with the files in detail "files",
 // CodeWorkspaceDirty, CodeBranchCheckedOut where an agent's tree has Into.
 func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts MergeOptions) (Merged, error) {
+	if err := w.Check(ctx, ws); err != nil {
+		return Merged{}, err
+	}
 	repo, err := w.repository(ctx, ws.Binding.CommonDir, true)
 	if err != nil {
+		return Merged{}, err
+	}
+	if err := w.finishAll(ctx); err != nil {
 		return Merged{}, err
 	}
 	into := orElse(opts.Into, ws.BaseRef)
 	if into == "" {
 		return Merged{}, caisson.Errorf(caisson.CodeUsage, "workspace %s started from no branch; name the one to merge into", ws.Name)
+	}
+	if into == ws.Branch {
+		return Merged{}, caisson.Errorf(caisson.CodeUsage, "%s is the workspace's own branch", printable(into)).WithHint("Name the branch to merge into.")
 	}
 	theirs, err := w.branchTip(ctx, repo, ws.Branch)
 	if err != nil || theirs == "" {
@@ -62,11 +71,17 @@ func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts Merge
 	if done, err := w.descends(ctx, repo, ours, theirs); err != nil || done {
 		return result, err
 	}
+	if err := w.nobodys(ctx, ws, into); err != nil {
+		return result, err
+	}
 	at, err := w.mergeable(ctx, repo, into, ours)
 	if err != nil {
 		return result, err
 	}
-	m := &merge{w: w, repo: repo, ws: ws, into: into, ours: ours, theirs: theirs, message: opts.Message}
+	m := &merge{w: w, repo: repo, ws: ws, into: into, at: at, ours: ours, theirs: theirs, message: opts.Message, mode: opts.Mode}
+	if err := m.related(ctx); err != nil {
+		return result, err
+	}
 	var commit string
 	switch opts.Mode {
 	case MergeCommit, "":
@@ -91,12 +106,32 @@ func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts Merge
 	return result, nil
 }
 
+// nobodys refuses a branch that another workspace works on.
+func (w *Workspaces) nobodys(ctx context.Context, ws caisson.Workspace, branch string) error {
+	all, err := w.opts.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{CommonDir: ws.Binding.CommonDir})
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.Branch == branch && !other.Removed {
+			return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s, where an agent works", branch, other.Name).
+				WithHint("Merge into another branch.")
+		}
+	}
+	return nil
+}
+
 // mergeable returns the checkout of a branch that is to be brought along; nil
 // where it is checked out nowhere.
 func (w *Workspaces) mergeable(ctx context.Context, repo *repository, branch, tip string) (*checkout, error) {
 	at := repo.checkedOut(branch)
 	if at == nil {
-		return nil, nil
+		clone, err := w.cloneOn(ctx, repo, branch)
+		if clone == nil {
+			return nil, err
+		}
+		return nil, caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of a workspace that an agent can write, %s", branch, clone.Path).
+			WithHint("Merge into another branch.")
 	}
 	refuse := func(code caisson.Code, why, hint string) (*checkout, error) {
 		return nil, caisson.Errorf(code, "branch %s is checked out in %s, %s", branch, at.describe(), why).WithHint("%s", hint)
@@ -106,6 +141,9 @@ func (w *Workspaces) mergeable(ctx context.Context, repo *repository, branch, ti
 		return refuse(caisson.CodeBranchCheckedOut, "which cannot be told apart from an agent's", "Merge by hand, or into another branch.")
 	}
 	at.tree = tree
+	if !at.isNamedBack(repo.common) {
+		return refuse(caisson.CodeBranchCheckedOut, "which does not name this repository in turn", "If it is its worktree, `git worktree repair` says so; else `git worktree prune` removes the record.")
+	}
 	if w.treeOf(tree) != "" {
 		return refuse(caisson.CodeBranchCheckedOut, "a workspace that an agent can write", "Merge into another branch.")
 	}
@@ -127,30 +165,21 @@ func (w *Workspaces) mergeable(ctx context.Context, repo *repository, branch, ti
 	return at, nil
 }
 
-// advance moves a branch and the clean checkout of it.
-func (w *Workspaces) advance(ctx context.Context, repo *repository, at *checkout, branch, old, commit, message string) error {
-	move := func(extra ...string) error {
-		inv := repo.in(append(append([]string{"read-tree", "-m", "-u"}, extra...), old, commit)...)
-		inv.index, inv.tree, inv.dir = filepath.Join(at.gitDir, "index"), at.tree, at.tree
-		_, err := w.git.run(ctx, inv)
-		return err
+// isNamedBack tells whether the tree names the checkout's git directory. A
+// repository can name any directory of the host as the tree of a worktree.
+func (c *checkout) isNamedBack(common string) bool {
+	if c.gitDir == common {
+		return true // the tree is where the repository lies
 	}
-	if at != nil {
-		if err := move("-n"); err != nil {
-			return caisson.Errorf(caisson.CodeWorkspaceDirty, "%s cannot be brought along: %w", at.tree, err).WithHint("Move the files that are in the way, then merge again.")
-		}
+	to, err := pointer(filepath.Join(c.tree, ".git"), "gitdir: ")
+	if err != nil {
+		return false
 	}
-	if err := w.updateRefs(ctx, repo, message, refUpdate{"refs/heads/" + branch, commit, old}); err != nil {
-		return failed("move branch "+branch+", which may have been moved meanwhile", err)
+	if to, err = filepath.EvalSymlinks(absolute(to, c.tree)); err != nil {
+		return false
 	}
-	if at == nil {
-		return nil
-	}
-	if err := move(); err != nil {
-		back := w.updateRefs(context.WithoutCancel(ctx), repo, message+": taken back", refUpdate{"refs/heads/" + branch, old, commit})
-		return failed("bring "+at.tree+" along", errors.Join(err, back))
-	}
-	return nil
+	admin, err := filepath.EvalSymlinks(c.gitDir)
+	return err == nil && to == admin && admin == c.gitDir // a link could lead to the record of another repository
 }
 
 // merge is one merge being made of objects.
@@ -158,15 +187,69 @@ type merge struct {
 	w                  *Workspaces
 	repo               *repository
 	ws                 caisson.Workspace
+	at                 *checkout // of into; nil: none
 	into, ours, theirs string
 	message            string
+	mode               MergeMode
+}
+
+// forward tells whether ours only has to move on to theirs.
+func (m *merge) forward(ctx context.Context) (bool, error) {
+	forward, err := m.w.descends(ctx, m.repo, m.theirs, m.ours)
+	if err != nil {
+		return false, failed("compare the branches", err)
+	}
+	return forward, nil
+}
+
+// related refuses histories without a common commit: git would join them as if
+// every file had been added twice.
+func (m *merge) related(ctx context.Context) error {
+	_, err := m.w.git.run(ctx, m.repo.in("merge-base", m.ours, m.theirs))
+	switch statusOf(err) {
+	case 0:
+		return nil
+	case 1:
+		return caisson.Errorf(caisson.CodeMergeConflict, "%s and %s have no commit in common", m.ws.Branch, printable(m.into)).
+			WithHint("Everything is as it was. Name the branch that the workspace came from with `--into`, or join them by hand: `git merge --allow-unrelated-histories %s`.", quoted(m.ws.Branch))
+	}
+	return failed("compare the branches", err)
+}
+
+// byHand are the commands by which a person does the same in a checkout.
+func (m *merge) byHand() []string {
+	branch, into := quoted(m.ws.Branch), quoted(m.into)
+	git := "git"
+	var commands []string
+	if m.at != nil {
+		git = "git -C " + quoted(m.at.tree)
+	} else if m.mode != MergeRebase {
+		commands = append(commands, "git switch "+into)
+	}
+	switch m.mode {
+	case MergeSquash:
+		return append(commands, git+" merge --squash "+branch, git+" commit")
+	case MergeRebase:
+		// The branch itself stays where the agent has it.
+		copied := quoted(m.ws.Branch + "-rebased")
+		return append(commands, git+" switch -c "+copied+" "+branch, git+" rebase "+into, git+" switch "+into, git+" merge --ff-only "+copied)
+	default:
+		return append(commands, git+" merge "+branch)
+	}
+}
+
+// quoted writes a word for a shell, as it is where that does.
+func quoted(word string) string {
+	word = printable(word)
+	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@:,=") == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 func (m *merge) merge(ctx context.Context) (string, error) {
-	if forward, err := m.w.descends(ctx, m.repo, m.theirs, m.ours); err != nil {
-		return "", failed("compare the branches", err)
-	} else if forward && m.message == "" {
-		return m.theirs, nil
+	if forward, err := m.forward(ctx); err != nil || forward && m.message == "" {
+		return m.theirs, err
 	}
 	tree, err := m.tree(ctx, m.ours, m.theirs)
 	if err != nil {
@@ -182,28 +265,46 @@ func (m *merge) squash(ctx context.Context) (string, error) {
 	}
 	message := m.message
 	if message == "" {
-		out, err := m.w.git.run(ctx, m.repo.in("log", "-z", "--reverse", "--format=%B", m.theirs, "^"+m.ours, "--"))
+		out, err := m.w.git.run(ctx, m.repo.in("log", "-z", "--reverse", "--format=%H%n%B", m.theirs, "^"+m.ours, "--"))
 		if err != nil {
 			return "", failed("read the messages", err)
 		}
-		messages := splitZ(out)
-		if len(messages) == 1 {
-			message = messages[0]
-		} else {
-			var b strings.Builder
-			fmt.Fprintf(&b, "%s: %d commits\n", m.ws.Branch, len(messages))
-			for _, each := range messages {
-				b.WriteString("\n" + strings.TrimSpace(each) + "\n")
-			}
-			message = b.String()
-		}
+		message = squashed(m.ws.Branch, splitZ(out))
 	}
 	return m.commit(ctx, tree, message, nil, m.ours)
+}
+
+// squashed is the message of a commit that holds others, each an id, a newline
+// and its message.
+func squashed(branch string, commits []string) string {
+	var messages []string
+	for _, each := range commits {
+		_, message, _ := strings.Cut(each, "\n")
+		messages = append(messages, strings.TrimSpace(message))
+	}
+	if len(messages) == 1 && messages[0] != "" {
+		return messages[0] + "\n"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d commit", branch, len(messages))
+	if len(messages) != 1 {
+		b.WriteString("s")
+	}
+	b.WriteString("\n")
+	for _, each := range messages {
+		if each != "" {
+			b.WriteString("\n" + each + "\n")
+		}
+	}
+	return b.String()
 }
 
 // rebase makes each commit again on top of ours. A commit is applied as the
 // merge of two made-up commits whose common parent holds the tree before it.
 func (m *merge) rebase(ctx context.Context) (string, error) {
+	if forward, err := m.forward(ctx); err != nil || forward {
+		return m.theirs, err
+	}
 	out, err := m.w.git.run(ctx, m.repo.in("log", "-z", "--reverse", "--topo-order", "--date=raw", "--format=%H %P%n%an%n%ae%n%ad%n%B", m.theirs, "^"+m.ours, "--"))
 	if err != nil {
 		return "", failed("read the commits", err)
@@ -221,8 +322,8 @@ func (m *merge) rebase(ctx context.Context) (string, error) {
 		}
 		if same, err := m.w.git.line(ctx, m.repo.in("rev-parse", "--verify", "--end-of-options", tip+"^{tree}")); err != nil {
 			return "", failed("compare the trees", err)
-		} else if same == tree {
-			continue
+		} else if same == tree && !m.wasEmpty(ctx, ids[0], ids[1]) {
+			continue // it is there already
 		}
 		author := []string{"GIT_AUTHOR_NAME=" + fields[1], "GIT_AUTHOR_EMAIL=" + fields[2], "GIT_AUTHOR_DATE=" + fields[3]}
 		if tip, err = m.commit(ctx, tree, fields[4], author, tip); err != nil {
@@ -230,6 +331,12 @@ func (m *merge) rebase(ctx context.Context) (string, error) {
 		}
 	}
 	return tip, nil
+}
+
+// wasEmpty tells whether a commit changed nothing to begin with.
+func (m *merge) wasEmpty(ctx context.Context, commit, parent string) bool {
+	_, err := m.w.git.run(ctx, m.repo.in("diff-tree", "--quiet", "--ignore-submodules=none", parent, commit, "--"))
+	return err == nil
 }
 
 // replay returns the tree of onto with the change from parent to commit.
@@ -265,23 +372,37 @@ func (m *merge) tree(ctx context.Context, one, other string) (string, error) {
 			if name == "" {
 				break
 			}
-			files = append(files, printable(name))
+			if at := strings.LastIndexByte(name, '~'); at > 0 && isObjectID(name[at+1:]) {
+				name = name[:at] // moved aside by git, for a directory of the same name
+			}
+			if name = printable(name); !slices.Contains(files, name) {
+				files = append(files, name)
+			}
 		}
 		return "", caisson.Errorf(caisson.CodeMergeConflict, "%s does not merge into %s: %s", m.ws.Branch, m.into, strings.Join(files, ", ")).
-			With("files", files).WithHint("Everything is as it was. Merge by hand: `git merge %s`, or let the agent bring its branch up to date first.", m.ws.Branch)
+			With("files", files).With("by_hand", m.byHand()).
+			WithHint("Everything is as it was. By hand: `%s`. Or let the agent bring its branch up to date first.", strings.Join(m.byHand(), " && "))
 	}
 	return "", failed("merge the trees", err)
+}
+
+// signs tells whether the person's own configuration signs commits.
+func (m *merge) signs() bool {
+	signs := false
+	for _, s := range m.repo.settings {
+		if s.own && s.key == "commit.gpgsign" {
+			signs = truth(s.value)
+		}
+	}
+	return signs
 }
 
 // commit writes a commit. It is signed where the person's own configuration
 // signs commits, and it is one that stays (has a real parent).
 func (m *merge) commit(ctx context.Context, tree, message string, author []string, parents ...string) (string, error) {
 	args := []string{"commit-tree"}
-	for _, s := range m.repo.settings {
-		if s.own && s.key == "commit.gpgsign" && truth(s.value) && len(parents) > 0 && (parents[0] == m.ours || author != nil) {
-			args = append(args, "-S")
-			break
-		}
+	if len(parents) > 0 && (parents[0] == m.ours || author != nil) && m.signs() {
+		args = append(args, "-S")
 	}
 	for _, p := range parents {
 		args = append(args, "-p", p)
@@ -292,6 +413,10 @@ func (m *merge) commit(ctx context.Context, tree, message string, author []strin
 	if err != nil {
 		if strings.Contains(err.Error(), "tell me who you are") {
 			return "", caisson.Errorf(caisson.CodeGitFailed, "git does not know who commits").WithHint("Set user.name and user.email with `git config --global`.")
+		}
+		if slices.Contains(args, "-S") {
+			return "", caisson.Errorf(caisson.CodeGitFailed, "write and sign the commit: %w", err).
+				WithHint("Your own configuration signs commits (commit.gpgSign). See that the key can be used without a question here, or merge by hand: `%s`.", strings.Join(m.byHand(), " && "))
 		}
 		return "", failed("write the commit", err)
 	}

@@ -23,7 +23,9 @@ func working(t *testing.T) (*world, caisson.Workspace, *box) {
 	return wd, ws, box
 }
 
-func TestMergeModes(t *testing.T) {
+func TestMergeModes(t *testing.T) { forModes(t, testMergeModes) }
+
+func testMergeModes(t *testing.T) {
 	for mode, want := range map[workspace.MergeMode][]string{
 		workspace.MergeCommit: {"Merge branch 'caisson/r1' into main", "change a", "add n", "on main", "first"},
 		workspace.MergeSquash: {"caisson/r1: 2 commits", "on main", "first"},
@@ -62,7 +64,9 @@ func TestMergeModes(t *testing.T) {
 	}
 }
 
-func TestMergeLeavesEverythingAsItWas(t *testing.T) {
+func TestMergeLeavesEverythingAsItWas(t *testing.T) { forModes(t, testMergeLeavesEverythingAsItWas) }
+
+func testMergeLeavesEverythingAsItWas(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(wd *world, ws caisson.Workspace)
 		into    string
@@ -111,7 +115,9 @@ func TestMergeLeavesEverythingAsItWas(t *testing.T) {
 	}
 }
 
-func TestSnapshots(t *testing.T) {
+func TestSnapshots(t *testing.T) { forModes(t, testSnapshots) }
+
+func testSnapshots(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	box := newBox(t, ws)
@@ -159,7 +165,9 @@ func TestSnapshots(t *testing.T) {
 }
 
 // File names are bytes. Origin: OpenShell 1965, nono 1521.
-func TestNamesThatAreNotUTF8(t *testing.T) {
+func TestNamesThatAreNotUTF8(t *testing.T) { forModes(t, testNamesThatAreNotUTF8) }
+
+func testNamesThatAreNotUTF8(t *testing.T) {
 	wd := newWorld(t)
 	odd := "od\xffd\n\x01 'na\"me\\"
 	wd.write(filepath.Join(wd.repo, odd), "one\n")
@@ -177,7 +185,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	if again := wd.importOK(ws, box, workspace.ImportOptions{}); len(again.Pinned) > 0 {
 		t.Fatalf("%+v", again)
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Fatalf("%q", s)
 	}
 	if _, err := wd.w.Snapshot(t.Context(), ws, box, "r1", 1); err != nil {

@@ -27,20 +27,20 @@ const (
 	maxModuleDepth = 4
 )
 
-// gitlink is a submodule as a tree records it.
-type gitlink struct{ path, commit string }
+// moduleLink is a submodule as a tree records it.
+type moduleLink struct{ path, commit string }
 
 // gitlinks lists the submodules that the tree of a commit records.
-func (w *Workspaces) gitlinks(ctx context.Context, repo *repository, commit string) ([]gitlink, error) {
+func (w *Workspaces) gitlinks(ctx context.Context, repo *repository, commit string) ([]moduleLink, error) {
 	out, err := w.git.run(ctx, repo.in("ls-tree", "-r", "-z", "--full-tree", commit))
 	if err != nil {
 		return nil, failed("read the tree of the base", err)
 	}
-	var links []gitlink
+	var links []moduleLink
 	for _, entry := range splitZ(out) {
 		meta, at, _ := strings.Cut(entry, "\t")
 		if fields := strings.Fields(meta); len(fields) == 3 && fields[0] == "160000" {
-			links = append(links, gitlink{at, fields[2]})
+			links = append(links, moduleLink{at, fields[2]})
 		}
 	}
 	return links, nil
@@ -98,7 +98,7 @@ func (c *creation) findModules(ctx context.Context) error {
 	return c.findModulesOf(ctx, c.repo, c.ws.Base, links, homes, nil, 0)
 }
 
-func (c *creation) findModulesOf(ctx context.Context, repo *repository, commit string, links []gitlink, homes []string, in *module, depth int) error {
+func (c *creation) findModulesOf(ctx context.Context, repo *repository, commit string, links []moduleLink, homes []string, in *module, depth int) error {
 	if len(c.modules)+len(links) > maxModules {
 		return caisson.Errorf(caisson.CodeRepositoryUnsupported, "the base has more than %d submodules", maxModules).
 			WithHint("Start from a base with fewer of them.")

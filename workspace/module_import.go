@@ -27,12 +27,12 @@ type moduleState struct {
 // workspace's own repository, with what it stands on. No branch is moved. LFS
 // contents come along.
 func (w *Workspaces) importModules(ctx context.Context, ws caisson.Workspace, box Box, seen *state, result *Imported) (changed bool, err error) {
-	root, err := openShadow(ws.Shadow)
+	root, err := boundShadow(ws)
 	if err != nil {
-		return false, err
+		return false, caisson.Errorf(caisson.CodeImportHeld, "the git directory inside cannot be read: %w", err)
 	}
 	defer root.Close()
-	if err := w.importContents(ws.Shadow, ws.Binding.CommonDir, result); err != nil {
+	if err := w.importContents(root, ws.Binding.CommonDir, result); err != nil {
 		return false, err
 	}
 	for _, name := range moduleDirs(root) {
@@ -46,10 +46,15 @@ func (w *Workspaces) importModules(ctx context.Context, ws caisson.Workspace, bo
 				from.prefix, from.haves, from.pinned = inside(ws.ID), []string{m.Commit}, []string{pin(ws.ID, "")}
 			}
 		}
-		if err := w.importContents(dir, outside, result); err != nil {
-			return changed, err
+		module, err := root.OpenRoot(name)
+		if err != nil {
+			continue // replaced meanwhile
 		}
-		news, err := w.importModule(ctx, ws, box, from, outside, seen, result)
+		news := false
+		if err = w.importContents(module, outside, result); err == nil {
+			news, err = w.importModule(ctx, ws, box, from, module, outside, seen, result)
+		}
+		_ = module.Close()
 		changed = changed || news
 		if err != nil {
 			return changed, err
@@ -58,15 +63,15 @@ func (w *Workspaces) importModules(ctx context.Context, ws caisson.Workspace, bo
 	return changed, nil
 }
 
-func (w *Workspaces) importContents(shadow, common string, result *Imported) error {
-	unkept, err := importLFS(shadow, common)
+func (w *Workspaces) importContents(root *os.Root, common string, result *Imported) error {
+	unkept, err := importLFS(root, common)
 	result.Unkept = orElse(result.Unkept, unkept)
 	return err
 }
 
 // importModule keeps what is new in one submodule. What git inside does not give
 // whole is told, and keeps nothing else from being imported.
-func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box Box, from source, outside string, seen *state, result *Imported) (changed bool, err error) {
+func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box Box, from source, root *os.Root, outside string, seen *state, result *Imported) (changed bool, err error) {
 	untaken := func(err error) (bool, error) {
 		if caisson.CodeOf(err) != caisson.CodeImportHeld {
 			return false, err
@@ -74,7 +79,7 @@ func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box
 		result.Unkept = orElse(result.Unkept, "of the submodule at "+printable(from.dir)+": "+err.Error())
 		return false, nil
 	}
-	now, err := readShadow(from.dir)
+	now, err := readRefs(root)
 	if err != nil {
 		return untaken(err)
 	}
@@ -86,11 +91,6 @@ func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box
 	if len(from.haves) > 0 && now.refs["HEAD"] == from.haves[0] {
 		delete(now.refs, "HEAD") // as it was made
 	}
-	root, err := openShadow(from.dir)
-	if err != nil {
-		return false, err
-	}
-	defer root.Close()
 	last := seen.Modules[from.dir]
 	list, logs := listRefs(now.refs), findLogged(root)
 	if bytes.Equal(list, last.Refs) && logs.mark == last.Past.Mark {

@@ -49,14 +49,53 @@ func (w *Workspaces) updateRefs(ctx context.Context, repo *repository, message s
 			b.WriteString("update " + u.name + "\x00" + u.to + "\x00" + old + "\x00")
 		}
 	}
+	if err := repo.staysInside(updates); err != nil {
+		return err
+	}
 	args := []string{"update-ref", "--stdin", "-z"}
 	if message != "" {
 		args = append(args, "-m", message)
 	}
 	inv := repo.in(args...)
 	inv.stdin = &b
-	_, err := w.git.run(ctx, inv)
-	return err
+	return w.writeRefs(ctx, repo, inv, updates)
+}
+
+// staysInside refuses to write where a repository has put a link out of it in the
+// place of a reference, of its log, or of a directory of them: git would write
+// through it, into any file of the person.
+func (r *repository) staysInside(updates []refUpdate) error {
+	looked := map[string]bool{}
+	for _, name := range append([]string{"packed-refs"}, loosePaths(updates)...) {
+		path := r.common
+		for part := range strings.SplitSeq(name, "/") {
+			if path = filepath.Join(path, part); looked[path] {
+				continue
+			}
+			looked[path] = true
+			info, err := os.Lstat(path)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+				break // the rest is made there, or git says what is in the way
+			}
+			if err == nil && info.Mode()&fs.ModeSymlink == 0 {
+				continue
+			}
+			if to, err := filepath.EvalSymlinks(path); err != nil || !strings.HasPrefix(to, r.common+"/") {
+				return caisson.Errorf(caisson.CodeRepositoryUnsupported, "%s of this repository is a link that leads out of it", printable(strings.TrimPrefix(path, r.common+"/"))).
+					WithHint("Put what it leads to in its place.")
+			}
+		}
+	}
+	return nil
+}
+
+// loosePaths are where git writes for updates, below the repository.
+func loosePaths(updates []refUpdate) []string {
+	var paths []string
+	for _, u := range updates {
+		paths = append(paths, u.name, "logs/"+u.name)
+	}
+	return paths
 }
 
 // branchTip returns the commit of a branch; "" where there is none.
@@ -117,12 +156,17 @@ type shadowRefs struct {
 // readShadow reads the references of a shadow. Everything there may have been
 // written to deceive: nothing is followed out of it, sizes and counts are
 // bounded, what is no reference is left out.
-func readShadow(dir string) (shadowRefs, error) {
-	root, err := os.OpenRoot(dir)
+func readShadow(ws caisson.Workspace) (shadowRefs, error) {
+	root, err := boundShadow(ws)
 	if err != nil {
-		return shadowRefs{}, err
+		return shadowRefs{}, caisson.Errorf(caisson.CodeImportHeld, "the git directory inside cannot be read: %w", err)
 	}
 	defer root.Close()
+	return readRefs(root)
+}
+
+// readRefs is readShadow of any git directory.
+func readRefs(root *os.Root) (shadowRefs, error) {
 	found := shadowRefs{refs: map[string]string{}}
 	packed, err := readRegular(root, "packed-refs", maxPackedRefs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,26 +68,43 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	dir, err = filepath.Abs(dir)
+	asked, err := filepath.Abs(dir)
 	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
+		dir, err = filepath.EvalSymlinks(asked)
+	}
+	if barred(err) {
+		return place{}, unreadable(asked, err)
 	}
 	if err != nil {
-		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s cannot be entered: %w", dir, err)
+		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s cannot be entered: %w", printable(asked), err)
 	}
-	if tree := w.treeOf(dir); tree != "" {
-		return w.placeOfOurs(tree)
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s is no directory", printable(asked))
+	}
+	tree := w.treeOf(dir)
+	if state, err := filepath.EvalSymlinks(w.opts.StateDir); tree == "" && err == nil && strings.HasPrefix(dir+"/", state+"/") {
+		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s is Caisson's own, where agents write", dir)
+	}
+	if tree != "" {
+		return w.placeOfOurs(ctx, tree)
 	}
 	ask := func(what string) (string, error) {
 		return git.line(ctx, invocation{dir: dir, person: true, args: []string{"rev-parse", "--path-format=absolute", what}, bound: 20 * time.Second})
 	}
 	common, err := ask("--git-common-dir")
 	if err != nil {
+		if barred := unreadableNear(dir); barred != nil {
+			return place{}, barred
+		}
 		e := caisson.Errorf(caisson.CodeNoRepository, "%s is not in a git repository", dir)
 		e.Err = err
 		var exit *exitError
 		if errors.As(err, &exit) && !strings.Contains(exit.complaint, "not a git repository") {
 			e.Message = "git does not take " + dir + " for a repository: " + exit.complaint
+			if strings.Contains(exit.complaint, "dubious ownership") {
+				e.Message = "the repository of " + dir + " belongs to another user, whose configuration git does not trust"
+				return place{}, e.WithHint("If you trust it: `git config --global --add safe.directory %s`, with the repository's directory.", dir)
+			}
 			if strings.Contains(exit.complaint, "extension") || strings.Contains(exit.complaint, "repo version") {
 				e.Code = caisson.CodeRepositoryUnsupported
 			}
@@ -102,6 +120,9 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 	}
 	if p.gitDir, err = filepath.EvalSymlinks(p.gitDir); err != nil {
 		return place{}, failed("find the git directory", err)
+	}
+	if p.gitDir != p.common && filepath.Dir(p.gitDir) != filepath.Join(p.common, "worktrees") {
+		return place{}, caisson.Errorf(caisson.CodeRepositoryUnsupported, "%s says that its repository is %s, which has no such worktree", p.gitDir, p.common)
 	}
 	if tree, err := ask("--show-toplevel"); err == nil {
 		p.tree = tree
@@ -126,17 +147,26 @@ func (w *Workspaces) treeOf(path string) string {
 	return filepath.Join(root, parts[0], parts[1])
 }
 
-// placeOfOurs places a workspace's tree by the pointer that Create wrote.
-func (w *Workspaces) placeOfOurs(tree string) (place, error) {
-	admin, err := pointer(filepath.Join(tree, ".git"), "gitdir: ")
+// placeOfOurs places a workspace's tree by its record. Nothing in the tree, nor
+// what that leads to, is asked: an agent may have written it.
+func (w *Workspaces) placeOfOurs(ctx context.Context, tree string) (place, error) {
+	all, err := w.opts.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{})
 	if err != nil {
-		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "%s has lost its pointer: %w", tree, err)
+		return place{}, err
 	}
-	back, err := pointer(filepath.Join(admin, "gitdir"), "")
-	if err != nil || back != filepath.Join(tree, ".git") || filepath.Base(filepath.Dir(admin)) != "worktrees" {
-		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "%s and its repository do not name each other", tree)
+	i := slices.IndexFunc(all, func(ws caisson.Workspace) bool { return ws.Path == tree })
+	if i < 0 {
+		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "%s is a workspace that is not on record", tree)
 	}
-	return place{common: filepath.Dir(filepath.Dir(admin)), gitDir: admin, tree: tree, ours: tree}, nil
+	b := all[i].Binding
+	if device, inode, err := directoryID(b.CommonDir); err != nil || device != b.Device || inode != b.Inode {
+		return place{}, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "the repository of %s is not where it was, or is another", tree)
+	}
+	gitDir := b.AdminDir
+	if isClone(all[i]) {
+		gitDir = w.outer(all[i].ID)
+	}
+	return place{common: b.CommonDir, gitDir: gitDir, tree: tree, ours: tree}, nil
 }
 
 // repository returns the repository with an up-to-date view. fresh reads the
@@ -212,8 +242,15 @@ func (r *repository) writeView() error {
 		names = append(names, "lfs") // for the person's own filter
 	}
 	for _, name := range names {
-		err := os.Symlink(filepath.Join(r.common, name), filepath.Join(r.view, name))
-		if err != nil && !errors.Is(err, fs.ErrExist) {
+		link, to := filepath.Join(r.view, name), filepath.Join(r.common, name)
+		err := os.Symlink(to, link)
+		if errors.Is(err, fs.ErrExist) {
+			var now string
+			if now, err = os.Readlink(link); err == nil && now != to {
+				err = fmt.Errorf("%s leads to %s", link, now)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -267,6 +304,12 @@ func (r *repository) shallow() []byte {
 // in returns an invocation on the repository's view.
 func (r *repository) in(args ...string) invocation {
 	return invocation{gitDir: r.view, args: args}
+}
+
+// at returns an invocation in a checkout: HEAD and what else belongs to one is
+// the checkout's, all the rest the view's.
+func (r *repository) at(gitDir string, args ...string) invocation {
+	return invocation{gitDir: gitDir, common: r.view, args: args}
 }
 
 // writeFile replaces a file atomically, unless it is as it should be.

@@ -56,7 +56,7 @@ func truth(value string) bool {
 var plain = [...]string{
 	"user.name", "user.email", "author.name", "author.email", "committer.name", "committer.email",
 	"core.autocrlf", "core.eol", "core.safecrlf", "core.ignorecase", "core.symlinks", "core.filemode",
-	"core.precomposeunicode", "core.protecthfs", "core.protectntfs", "core.bigfilethreshold",
+	"core.precomposeunicode", "core.bigfilethreshold",
 	"core.logallrefupdates", "core.sharedrepository", "i18n.commitencoding",
 }
 
@@ -69,7 +69,7 @@ func forHost(s setting) bool {
 	if !s.own {
 		return false
 	}
-	return strings.HasPrefix(s.key, "filter.") || strings.HasPrefix(s.key, "gpg.") ||
+	return strings.HasPrefix(s.key, "core.protect") || strings.HasPrefix(s.key, "filter.") || strings.HasPrefix(s.key, "gpg.") ||
 		s.key == "user.signingkey" || s.key == "commit.gpgsign"
 }
 
@@ -78,6 +78,9 @@ func forHost(s setting) bool {
 func forBox(s setting) bool {
 	if slices.Contains(plain[:], s.key) {
 		return s.key != "core.sharedrepository"
+	}
+	if s.own && strings.HasPrefix(s.key, "core.protect") {
+		return true
 	}
 	section, _, _ := strings.Cut(s.key, ".")
 	switch section {

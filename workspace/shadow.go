@@ -31,11 +31,27 @@ func (w *Workspaces) private(id caisson.WorkspaceID) string {
 
 // makeShadow makes the git directory that is shown inside.
 func (c *creation) makeShadow(ctx context.Context) error {
-	dir := c.w.private(c.ws.ID)
-	c.undo = append(c.undo, func() { _ = os.RemoveAll(dir) })
+	private := c.w.private(c.ws.ID)
+	c.undo = append(c.undo, func() { _ = os.RemoveAll(private) })
+	dir, err := private, os.MkdirAll(private, 0o700)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(private) // nothing that goes through a link is lent to a box
+	}
+	if err != nil {
+		return unmade("make the shadow", err)
+	}
 	c.ws.Shadow, c.ws.Cover, c.ws.Home = filepath.Join(dir, "git"), filepath.Join(dir, "cover"), filepath.Join(dir, "home")
+	if isClone(c.ws) {
+		c.ws.Shadow, c.ws.Cover = filepath.Join(c.ws.Path, ".git"), ""
+	}
+	at := func(name string) string {
+		if rest, is := strings.CutPrefix(name, "git/"); is {
+			return filepath.Join(c.ws.Shadow, rest)
+		}
+		return filepath.Join(dir, name)
+	}
 	for _, sub := range []string{"git/objects/info", "git/objects/pack", "git/refs/heads", "git/refs/tags", "git/info", "git/hooks", "git/logs", "home"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+		if err := os.MkdirAll(at(sub), 0o700); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
@@ -44,6 +60,13 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		return err
 	}
 	c.ws.Objects = append(slices.Clone(objects), lfsObjects(c.repo.common)...)
+	b := &c.ws.Binding
+	if b.ObjectsDevice, b.ObjectsInode, err = directoryID(objects[0]); err != nil {
+		return failed("look at the repository's objects", err)
+	}
+	if b.ShadowDevice, b.ShadowInode, err = directoryID(c.ws.Shadow); err != nil {
+		return failed("look at the shadow", err)
+	}
 	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, "refs/caisson/base": c.ws.Base}
 	if c.ws.BaseRef != "" {
 		refs["refs/heads/"+c.ws.BaseRef] = c.ws.Base
@@ -51,7 +74,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 			refs["refs/heads/"+c.ws.BaseRef] = tip
 		}
 	}
-	index, err := readInside(c.ws.Binding.AdminDir, "index", 1<<30)
+	index, err := readInside(filepath.Dir(c.index()), "index", 1<<30)
 	if err != nil {
 		return failed("copy the index", err)
 	}
@@ -73,10 +96,10 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		{"git/info/attributes", attributesOf(c.repo)},
 		{"cover", []byte("gitdir: " + c.ws.Shadow + "\n")},
 	} {
-		if file.data == nil {
+		if file.data == nil || file.name == "cover" && c.ws.Cover == "" {
 			continue
 		}
-		if err := writeFile(filepath.Join(dir, file.name), file.data, 0o644); err != nil {
+		if err := writeFile(at(file.name), file.data, 0o644); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
@@ -216,6 +239,9 @@ func objectDirs(common string) ([]string, error) {
 	first, err := filepath.EvalSymlinks(filepath.Join(common, "objects"))
 	if err != nil {
 		return nil, failed("find the repository's objects", err)
+	}
+	if first != filepath.Join(common, "objects") && !holdsObjects(first) {
+		return nil, caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository keeps its objects in %s, which is no directory of objects", printable(first))
 	}
 	dirs := []string{first}
 	for i := 0; i < len(dirs); i++ {

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"strconv"
@@ -15,13 +16,18 @@ const insideDeadline = 10 * time.Minute
 
 // gather brings a private index up to date with the tree: untracked files too,
 // ignored ones not. It is kept, so that the next time only what changed is
-// read. The agent's own index is never touched. $1 is the shadow, $2 the tree.
+// read. It starts as a copy of the agent's, without the marks by which files
+// are left out of a look at the tree. The agent's own index is never touched.
 const gather = `set -eu
 GIT_DIR=$CAISSON_SHADOW GIT_WORK_TREE=$CAISSON_TREE GIT_INDEX_FILE=$CAISSON_SHADOW/caisson-index
 export GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
 cd "$CAISSON_TREE"
 rm -f "$GIT_INDEX_FILE.lock"
-[ -f "$GIT_INDEX_FILE" ] || cp "$GIT_DIR/index" "$GIT_INDEX_FILE" 2>/dev/null || git read-tree HEAD
+if ! [ -f "$GIT_INDEX_FILE" ]; then
+	cp "$GIT_DIR/index" "$GIT_INDEX_FILE" 2>/dev/null || git read-tree HEAD
+	git ls-files -z | git update-index -z --no-assume-unchanged --stdin
+	[ "$(git config --bool core.sparseCheckout || :)" = true ] || git ls-files -z | git update-index -z --no-skip-worktree --stdin
+fi
 partial=
 git -c advice.addEmbeddedRepo=false -c core.safecrlf=false add -A --ignore-errors . >&2 || partial=partial
 `
@@ -36,54 +42,120 @@ if [ "$tree" = "$CAISSON_TREE_BEFORE" ] && [ "$head" = "$CAISSON_HEAD_BEFORE" ];
 fi
 GIT_AUTHOR_NAME=Caisson GIT_AUTHOR_EMAIL=caisson@localhost GIT_COMMITTER_NAME=Caisson GIT_COMMITTER_EMAIL=caisson@localhost
 export GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL
-commit=$(echo "$CAISSON_MESSAGE" | git -c commit.gpgSign=false commit-tree "$tree" ${head:+-p "$head"})
+commit=$(printf '%s\n' "$CAISSON_MESSAGE" | git -c commit.gpgSign=false commit-tree "$tree" ${head:+-p "$head"})
 echo "${head:-none} $tree $commit $partial"
 `
 
 // Snapshot is a tree as it was at one moment.
 type Snapshot struct {
-	Commit  string // holds the tree; its parent is what was checked out inside
-	Ref     string // outside: refs/caisson/runs/<run>/<turn>
-	Changed bool   // since the last snapshot
-	Partial string // why some files are not in it
+	Name    string `json:"name"`              // "@3" after turn 3 of the run that the workspace was made for, "@RUN/3" of another, "@s2" on demand
+	Commit  string `json:"commit"`            // holds the tree; its parent is what was checked out inside
+	Ref     string `json:"ref"`               // outside
+	Changed bool   `json:"changed"`           // since the last snapshot
+	Partial string `json:"partial,omitempty"` // why some files are not in it
 }
 
 // SnapshotRef is the reference that holds the tree after a turn of a run.
 func SnapshotRef(run caisson.RunID, turn int) string {
-	return "refs/caisson/runs/" + string(run) + "/" + strconv.Itoa(turn)
+	return turnPrefix(run) + strconv.Itoa(turn)
 }
 
 // Snapshot keeps the tree as it is, under [SnapshotRef]. The box computes it;
-// what it says is data: it can lie about its own tree only.
+// what it says is data: it can lie about its own tree only. Old snapshots are
+// thinned. One of the same turn that was kept before, as after a crash, becomes
+// one on demand.
 func (w *Workspaces) Snapshot(ctx context.Context, ws caisson.Workspace, given Box, run caisson.RunID, turn int) (Snapshot, error) {
 	ref := SnapshotRef(run, turn)
 	if !isRefName(ref) || turn < 0 {
 		return Snapshot{}, caisson.Errorf(caisson.CodeUsage, "%q is no run", printable(string(run)))
 	}
+	var snap Snapshot
+	err := w.withTree(ctx, ws, given, func(t *treeLook) error {
+		var err error
+		if snap, err = t.take(ctx, "snapshot of "+string(run)+" after turn "+strconv.Itoa(turn)); err != nil {
+			return err
+		}
+		snap.Name, snap.Ref = turnName(ws, run, turn), ref
+		if err := t.setAside(ctx, ref, snap.Commit); err != nil {
+			return err
+		}
+		if err := w.updateRefs(ctx, t.repo, "", refUpdate{ref, snap.Commit, ""}); err != nil {
+			return failed("keep the snapshot", err)
+		}
+		w.thin(ctx, t.repo, turnPrefix(run))
+		return t.note()
+	})
+	return snap, err
+}
+
+// SnapshotNow keeps the tree as it is, on demand. why is told where snapshots
+// are listed.
+func (w *Workspaces) SnapshotNow(ctx context.Context, ws caisson.Workspace, given Box, why string) (Snapshot, error) {
+	var snap Snapshot
+	err := w.withTree(ctx, ws, given, func(t *treeLook) error {
+		var err error
+		snap, err = t.takeNow(ctx, why)
+		return err
+	})
+	return snap, err
+}
+
+// treeLook is a look at a tree from inside, under the workspace's lock.
+type treeLook struct {
+	w    *Workspaces
+	ws   caisson.Workspace
+	repo *repository
+	box  Box
+	seen state
+}
+
+// withTree calls do with a box around the tree.
+func (w *Workspaces) withTree(ctx context.Context, ws caisson.Workspace, given Box, do func(*treeLook) error) error {
 	if err := w.Check(ctx, ws); err != nil {
-		return Snapshot{}, err
+		return err
 	}
 	repo, err := w.repository(ctx, ws.Binding.CommonDir, false)
 	if err != nil {
-		return Snapshot{}, err
+		return err
 	}
 	box, closeBox, err := w.box(ctx, ws, given)
 	if err != nil {
-		return Snapshot{}, err
+		return err
 	}
 	defer closeBox() //nolint:errcheck // what was needed has been received
 	release, err := w.lock(ctx, ws)
 	if err != nil {
-		return Snapshot{}, err
+		return err
 	}
 	defer release()
 	seen, err := w.readState(ws)
 	if err != nil {
-		return Snapshot{}, failed("read what was seen last", err)
+		return failed("read what was seen last", err)
 	}
+	if !w.has(ctx, repo, seen.Snapshot.Commit) {
+		seen.Snapshot = taken{} // it was dropped; nothing may build on it
+	}
+	return do(&treeLook{w, ws, repo, box, seen})
+}
+
+// has tells whether a commit is in the repository.
+func (w *Workspaces) has(ctx context.Context, repo *repository, commit string) bool {
+	if !isObjectID(commit) {
+		return false
+	}
+	found, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{commit}"))
+	return err == nil && found == commit
+}
+
+func (t *treeLook) note() error { return t.w.writeState(t.ws, t.seen) }
+
+// take brings the tree as a commit into the repository, where nothing holds it
+// yet. What was taken counts as the last snapshot once it is noted.
+func (t *treeLook) take(ctx context.Context, message string) (Snapshot, error) {
+	w, ws, before := t.w, t.ws, t.seen.Snapshot
 	out := &limitedBuffer{limit: 4096}
-	complaint, err := w.inside(ctx, ws, box, keep, out, "CAISSON_TREE_BEFORE="+seen.Snapshot.Tree, "CAISSON_HEAD_BEFORE="+seen.Snapshot.Head,
-		"CAISSON_COMMIT_BEFORE="+seen.Snapshot.Commit, "CAISSON_MESSAGE=snapshot of "+string(run)+" after turn "+strconv.Itoa(turn))
+	complaint, err := w.inside(ctx, ws, t.box, keep, out, "CAISSON_TREE_BEFORE="+before.Tree, "CAISSON_HEAD_BEFORE="+before.Head,
+		"CAISSON_COMMIT_BEFORE="+before.Commit, "CAISSON_MESSAGE="+message)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -92,36 +164,39 @@ func (w *Workspaces) Snapshot(ctx context.Context, ws caisson.Workspace, given B
 		return Snapshot{}, caisson.Errorf(caisson.CodeGitFailed, "the tree of %s could not be kept: git inside gave %q", ws.Name, printable(out.String()))
 	}
 	now := taken{fields[0], fields[1], fields[2]}
-	snap := Snapshot{Commit: now.Commit, Ref: ref, Changed: now != seen.Snapshot}
+	snap := Snapshot{Commit: now.Commit, Changed: now != before}
 	if len(fields) > 3 {
 		snap.Partial = orElse(complaint, "some files could not be read")
 	}
 	if snap.Changed {
-		if err := w.fetch(ctx, repo, ws, box, []string{now.Commit}, []string{seen.Snapshot.Commit, seen.Tip, ws.Base}); err != nil {
+		haves := []string{t.seen.Tip, ws.Base}
+		if before.Commit != "" {
+			haves = append(haves, before.Commit)
+		}
+		if err := w.fetch(ctx, t.repo, ws, t.box, []string{now.Commit}, haves); err != nil {
 			return Snapshot{}, err
 		}
 	}
-	commit, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", now.Commit+"^{commit}"))
-	if err != nil || commit != now.Commit {
+	if !w.has(ctx, t.repo, now.Commit) {
 		return Snapshot{}, caisson.Errorf(caisson.CodeImportHeld, "what git inside gave as a snapshot of %s is no commit", ws.Name)
 	}
-	if err := w.updateRefs(ctx, repo, "", refUpdate{ref, now.Commit, ""}); err != nil {
-		return Snapshot{}, failed("keep the snapshot", err)
-	}
-	seen.Snapshot = now
-	return snap, w.writeState(ws, seen)
+	t.seen.Snapshot = now
+	return snap, nil
 }
 
 // inside runs a script of ours in a box and returns what it complained of.
 func (w *Workspaces) inside(ctx context.Context, ws caisson.Workspace, box Box, script string, out io.Writer, env ...string) (string, error) {
+	return w.insideCommand(ctx, ws, box, caisson.Command{Argv: []string{"/bin/sh", "-c", script}, Env: env, Stdout: out})
+}
+
+// insideCommand runs a command of ours in a box and returns what it complained of.
+func (w *Workspaces) insideCommand(ctx context.Context, ws caisson.Workspace, box Box, cmd caisson.Command) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, insideDeadline)
 	defer cancel()
 	complaint := &tailBuffer{limit: maxComplaint}
-	proc, err := box.Hold(ctx, caisson.Command{
-		Argv:   []string{"/bin/sh", "-c", script},
-		Env:    append(env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "CAISSON_SHADOW="+ws.Shadow, "CAISSON_TREE="+ws.Path),
-		Stdout: out, Stderr: complaint, Deadline: insideDeadline,
-	})
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "CAISSON_SHADOW="+ws.Shadow, "CAISSON_TREE="+ws.Path)
+	cmd.Stderr, cmd.Deadline = complaint, insideDeadline
+	proc, err := box.Hold(ctx, cmd)
 	if err != nil {
 		return "", err
 	}
@@ -137,7 +212,7 @@ func (w *Workspaces) inside(ctx context.Context, ws caisson.Workspace, box Box, 
 	case ctx.Err() != nil:
 		return said, failed("look at the tree of "+ws.Name, ctx.Err())
 	case exit.Code != 0:
-		return said, caisson.Errorf(caisson.CodeGitFailed, "the tree of %s could not be read inside (status %d): %s", ws.Name, exit.Code, said)
+		return said, caisson.Errorf(cmp.Or(diskCode(nil, said), caisson.CodeGitFailed), "the tree of %s could not be read inside (status %d): %s", ws.Name, exit.Code, said)
 	}
 	return said, nil
 }

@@ -27,6 +27,14 @@ func (s *store) PutWorkspace(ctx context.Context, w caisson.Workspace) error {
 	return s.Ledger.PutWorkspace(ctx, w)
 }
 
+// forModes runs a test once for each way to make a workspace; the worlds that it
+// makes know which.
+func forModes(t *testing.T, test func(t *testing.T)) {
+	for _, mode := range []caisson.WorkspaceMode{caisson.WorkspaceWorktree, caisson.WorkspaceClone} {
+		t.Run("mode="+string(mode), test)
+	}
+}
+
 // world is a person with a home, a repository and a state directory.
 type world struct {
 	t     testing.TB
@@ -35,6 +43,8 @@ type world struct {
 	state string
 	store *store
 	w     *workspace.Workspaces
+	mode  caisson.WorkspaceMode // of workspaces that create makes
+	after []func()              // takes back what a test did to the disk
 }
 
 func newWorld(t testing.TB) *world {
@@ -43,7 +53,10 @@ func newWorld(t testing.TB) *world {
 		t.Skip("needs git")
 	}
 	dir := t.TempDir()
-	wd := &world{t: t, home: filepath.Join(dir, "home"), repo: filepath.Join(dir, "my project"), state: filepath.Join(dir, "state")}
+	wd := &world{t: t, mode: caisson.WorkspaceWorktree, home: filepath.Join(dir, "home"), repo: filepath.Join(dir, "my project"), state: filepath.Join(dir, "state")}
+	if strings.Contains(t.Name(), "/mode="+string(caisson.WorkspaceClone)) {
+		wd.mode = caisson.WorkspaceClone
+	}
 	for _, d := range []string{wd.home, wd.repo} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -117,11 +130,24 @@ func (wd *world) create(spec workspace.CreateSpec) caisson.Workspace {
 	if spec.Dir == "" {
 		spec.Dir = wd.repo
 	}
+	if spec.Mode == "" {
+		spec.Mode = wd.mode
+	}
 	ws, err := wd.w.Create(wd.t.Context(), spec)
 	if err != nil {
 		wd.t.Fatalf("create: %v", err)
 	}
 	return ws
+}
+
+// status is what `git status` says of a workspace's tree to who may ask it: the
+// person outside of a worktree, only the agent of a clone.
+func (wd *world) status(ws caisson.Workspace, box *box, args ...string) string {
+	wd.t.Helper()
+	if ws.Mode == caisson.WorkspaceClone {
+		return inside(wd.t, box, "git status --porcelain "+strings.Join(args, " "))
+	}
+	return wd.gitIn(ws.Path, append([]string{"status", "--porcelain"}, args...)...)
 }
 
 // inside runs a shell line in the box as an agent would.

@@ -26,15 +26,12 @@ const young = time.Minute
 // temporary are the names of files that were being written.
 var temporary = regexp.MustCompile(`^\..+\.[0-9]+\.tmp$`)
 
-// counted is what makeAdmin adds to a name.
-var counted = regexp.MustCompile(`^(-[0-9]+)?$`)
-
 func (w *Workspaces) notes() string { return filepath.Join(w.opts.StateDir, "making") }
 
 // note notes what is about to be made.
 func (c *creation) note() (*lockfile.Lock, error) {
 	if err := os.MkdirAll(c.w.notes(), 0o700); err != nil {
-		return nil, failed("note the workspace", err)
+		return nil, unmade("note the workspace", err)
 	}
 	c.ws.Path = filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name(), c.ws.Name)
 	c.ws.Binding.CommonDir = c.repo.common
@@ -52,9 +49,15 @@ func (c *creation) note() (*lockfile.Lock, error) {
 	return lock, nil
 }
 
+// pathCloser is a lock on a file that is removed with it.
+type pathCloser interface {
+	Path() string
+	Close() error
+}
+
 // forget ends a note. Its lock is held until it is gone, and its name is never
 // used again.
-func forget(lock *lockfile.Lock) error {
+func forget(lock pathCloser) error {
 	return errors.Join(os.Remove(lock.Path()), lock.Close())
 }
 
@@ -103,13 +106,16 @@ func (w *Workspaces) remains() ([]remain, error) {
 			found = append(found, r)
 		}
 	}
+	found = append(found, w.bringRemains()...)
+	found = append(found, w.updateRemains()...)
 	for _, dir := range []string{"views/*", "views/*/info", "shadows/*"} {
 		dirs, _ := filepath.Glob(filepath.Join(globLiteral(w.opts.StateDir), dir)) // the pattern is right
 		for _, dir := range dirs {
 			found = append(found, temporaries(dir)...)
 		}
 	}
-	return found, err
+	trashed, trashErr := w.trashRemains()
+	return append(found, trashed...), errors.Join(err, trashErr)
 }
 
 // noteRemain tells whether who makes the workspace of a note lives.
@@ -186,7 +192,10 @@ func (w *Workspaces) tidyNote(ctx context.Context, path string) error {
 	if info, err := os.Lstat(path); err == nil && len(raw) == 0 && time.Since(info.ModTime()) < young {
 		return nil // it is being written
 	}
-	lock, held, err := lockfile.Try(path, raw)
+	lock, held, err := lockfile.TryExisting(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // another has done it
+	}
 	if err != nil || held {
 		return err
 	}
@@ -231,20 +240,12 @@ func (w *Workspaces) unmake(ctx context.Context, ws caisson.Workspace) error {
 	if err == nil {
 		ws.Path = filepath.Join(parent, filepath.Base(ws.Path))
 	}
-	admin, err := adminOf(ws)
-	if err != nil {
-		return err
+	unmakeTree := unmakeWorktree
+	if isClone(ws) {
+		unmakeTree = func(ws caisson.Workspace) error { return w.unmakeClone(ctx, ws) }
 	}
-	if admin == "" {
-		_ = os.Remove(ws.Path) // made, and not filled yet; else another's
-	} else {
-		if err := os.RemoveAll(ws.Path); err != nil {
-			return err
-		}
-		if err := os.RemoveAll(admin); err != nil {
-			return err
-		}
-		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
+	if err := unmakeTree(ws); err != nil {
+		return err
 	}
 	_ = os.Remove(filepath.Dir(ws.Path)) // only where it is empty
 	if err := w.unmakeModules(ctx, ws); err != nil {
@@ -254,6 +255,29 @@ func (w *Workspaces) unmake(ctx context.Context, ws caisson.Workspace) error {
 		return err
 	}
 	return os.RemoveAll(w.private(ws.ID))
+}
+
+// unmakeWorktree removes the tree and the record of a worktree.
+func unmakeWorktree(ws caisson.Workspace) error {
+	if err := os.RemoveAll(recordAside(ws.Binding.CommonDir, ws.ID)); err != nil {
+		return err
+	}
+	admin, err := adminOf(ws)
+	if err != nil {
+		return err
+	}
+	if admin == "" {
+		_ = os.Remove(ws.Path) // made, and not filled yet; else another's
+		return nil
+	}
+	if err := os.RemoveAll(ws.Path); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(admin); err != nil {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(admin)) // only where it is empty
+	return nil
 }
 
 // adminOf finds the worktree's record that was made for ws; "" if there is none.
@@ -268,26 +292,8 @@ func adminOf(ws caisson.Workspace) (string, error) {
 		if why, err := readInside(admin, "locked", 4096); err == nil && strings.Contains(string(why), "("+string(ws.ID)+")") {
 			return admin, nil
 		}
-		if rest, is := strings.CutPrefix(entry.Name(), ws.Name); is && counted.MatchString(rest) && beingMade(admin) {
-			return admin, nil
-		}
 	}
 	return "", nil
-}
-
-// beingMade tells whether nothing is in a record but a file that was not
-// written to its end.
-func beingMade(admin string) bool {
-	entries, err := os.ReadDir(admin)
-	if err != nil {
-		return false
-	}
-	for _, entry := range entries {
-		if !temporary.MatchString(entry.Name()) {
-			return false
-		}
-	}
-	return true
 }
 
 // unmakeBranch deletes a branch that was made for ws, which its pin tells, if
@@ -317,23 +323,6 @@ func (w *Workspaces) unmakeBranch(ctx context.Context, ws caisson.Workspace) err
 	}
 	if err := w.updateRefs(ctx, repo, "", updates...); err != nil {
 		return fmt.Errorf("delete branch %s: %w", ws.Branch, err)
-	}
-	return nil
-}
-
-// shadowLocks are what git inside holds while it writes.
-var shadowLocks = [...]string{"index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "caisson-index.lock"}
-
-// Unlock removes the locks of git that was killed inside: it would stop the next
-// one. To be called where every box of the workspace's run has ended.
-func (w *Workspaces) Unlock(ws caisson.Workspace) error {
-	root, err := os.OpenRoot(ws.Shadow)
-	if err != nil {
-		return failed("unlock the shadow", err)
-	}
-	defer root.Close()
-	for _, name := range shadowLocks {
-		_ = root.Remove(name) // not there; else git inside says so
 	}
 	return nil
 }

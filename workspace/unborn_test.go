@@ -20,6 +20,7 @@ import (
 const (
 	makerEnv   = "CAISSON_TEST_MAKER"         // state directory and repository of a maker that is killed
 	refusedEnv = "CAISSON_TEST_MAKER_REFUSED" // its run is refused
+	modeEnv    = "CAISSON_TEST_MAKER_MODE"
 )
 
 // maker makes a workspace of a run, and is killed where the environment says,
@@ -36,7 +37,7 @@ func maker() int {
 	if os.Getenv(refusedEnv) != "" {
 		made = func(context.Context, caisson.Workspace) error { return errors.New("refused") }
 	}
-	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: dyingStore{ledger}}).Create(ctx, workspace.CreateSpec{Dir: repo, Run: "r7k2", Made: made})
+	_, err = workspace.New(workspace.Options{StateDir: state, Ledger: dyingStore{ledger}, Git: os.Getenv(gitEnv)}).Create(ctx, workspace.CreateSpec{Dir: repo, Mode: caisson.WorkspaceMode(os.Getenv(modeEnv)), Run: "r7k2", Made: made})
 	fmt.Println(err)
 	return 1
 }
@@ -81,6 +82,13 @@ func (wd *world) made() []string {
 			wd.t.Fatal(err)
 		}
 	}
+	for _, pattern := range []string{filepath.Join(wd.repo, ".git", "caisson-*"), filepath.Join(wd.state, "updates", "*")} {
+		left, err := filepath.Glob(pattern)
+		if err != nil {
+			wd.t.Fatal(err)
+		}
+		found = append(found, left...)
+	}
 	if refs := wd.git("for-each-ref", "--format=%(refname)", "refs/caisson", "refs/heads/caisson"); refs != "" {
 		found = append(found, refs)
 	}
@@ -89,12 +97,14 @@ func (wd *world) made() []string {
 
 // A maker of a workspace is killed at each of its writes, and before its run is
 // recorded; the next process takes back what was made.
-func TestKilledMaker(t *testing.T) {
+func TestKilledMaker(t *testing.T) { forModes(t, testKilledMaker) }
+
+func testKilledMaker(t *testing.T) {
 	wd := newWorld(t)
 	last := false
 	for n := 1; !last; n++ {
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-		cmd.Env = append(os.Environ(), "HOME="+wd.home, makerEnv+"="+wd.state+"\n"+wd.repo, fault.Env+"="+fmt.Sprintf("atomicfile.place.before=crash@%d", n))
+		cmd.Env = append(os.Environ(), "HOME="+wd.home, makerEnv+"="+wd.state+"\n"+wd.repo, modeEnv+"="+string(wd.mode), fault.Env+"="+fmt.Sprintf("atomicfile.place.before=crash@%d", n))
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.Exited() {
@@ -123,7 +133,7 @@ func TestKilledMaker(t *testing.T) {
 	if wd.git("status", "--porcelain") != "" {
 		t.Error("the repository's own checkout was changed")
 	}
-	if _, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Run: "r7k2"}); err != nil {
+	if _, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Mode: wd.mode, Run: "r7k2"}); err != nil {
 		t.Errorf("its name is not free again: %v", err)
 	}
 }
@@ -149,10 +159,12 @@ func residue(t *testing.T, wd *world) int {
 
 // A maker whose run was refused is killed when it has said on record that the
 // workspace is gone, and before it is.
-func TestKilledRefusedMaker(t *testing.T) {
+func TestKilledRefusedMaker(t *testing.T) { forModes(t, testKilledRefusedMaker) }
+
+func testKilledRefusedMaker(t *testing.T) {
 	wd := newWorld(t)
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-	cmd.Env = append(os.Environ(), "HOME="+wd.home, makerEnv+"="+wd.state+"\n"+wd.repo, refusedEnv+"=1")
+	cmd.Env = append(os.Environ(), "HOME="+wd.home, makerEnv+"="+wd.state+"\n"+wd.repo, modeEnv+"="+string(wd.mode), refusedEnv+"=1")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.Exited() {
@@ -170,10 +182,12 @@ func TestKilledRefusedMaker(t *testing.T) {
 }
 
 // What is being made, and what was made, is left alone.
-func TestTidyKeeps(t *testing.T) {
+func TestTidyKeeps(t *testing.T) { forModes(t, testTidyKeeps) }
+
+func testTidyKeeps(t *testing.T) {
 	wd := newWorld(t)
 	seen := false
-	ws, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Run: "r7k2", Made: func(ctx context.Context, ws caisson.Workspace) error {
+	ws, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Mode: wd.mode, Run: "r7k2", Made: func(ctx context.Context, ws caisson.Workspace) error {
 		if n := residue(t, wd); n > 0 {
 			t.Errorf("%d things of it are called residue while it is made", n)
 		}
@@ -196,10 +210,12 @@ func TestTidyKeeps(t *testing.T) {
 }
 
 // A run that cannot be recorded takes its workspace with it.
-func TestMadeFails(t *testing.T) {
+func TestMadeFails(t *testing.T) { forModes(t, testMadeFails) }
+
+func testMadeFails(t *testing.T) {
 	wd := newWorld(t)
 	refused := errors.New("refused")
-	_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Made: func(context.Context, caisson.Workspace) error { return refused }})
+	_, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Mode: wd.mode, Made: func(context.Context, caisson.Workspace) error { return refused }})
 	if !errors.Is(err, refused) {
 		t.Fatal(err)
 	}
@@ -215,11 +231,13 @@ func TestMadeFails(t *testing.T) {
 }
 
 // Git was killed inside, as it was about to write its index.
-func TestUnlock(t *testing.T) {
+func TestUnlock(t *testing.T) { forModes(t, testUnlock) }
+
+func testUnlock(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	box := newBox(t, ws)
-	for _, name := range []string{"index.lock", "HEAD.lock"} {
+	for _, name := range []string{"index.lock", "HEAD.lock", "refs/heads/" + ws.Branch + ".lock"} {
 		wd.write(filepath.Join(ws.Shadow, name), "")
 	}
 	const change = "echo new > a.txt && git add a.txt && git commit -qm change"

@@ -3,6 +3,7 @@ package workspace
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,7 +77,7 @@ func (w *Workspaces) program(ctx context.Context) (*program, error) {
 	}
 	empty := filepath.Join(w.opts.StateDir, "views", "empty")
 	if err := os.MkdirAll(empty, 0o700); err != nil {
-		return nil, failed("make the state directory", err)
+		return nil, unmade("make the state directory", err)
 	}
 	git, err := findGit(ctx, w.opts.Git, w.opts.Env, empty, cmp.Or(w.opts.GitMemory, gitMemory))
 	if err != nil {
@@ -109,6 +110,10 @@ func (w *Workspaces) box(ctx context.Context, ws caisson.Workspace, given Box) (
 	if err != nil {
 		return nil, nil, err
 	}
+	// What stood at the paths when it was opened is what is in it.
+	if err := w.Check(ctx, ws); err != nil {
+		return nil, nil, errors.Join(err, opened.Close())
+	}
 	return opened, opened.Close, nil
 }
 
@@ -128,45 +133,68 @@ func (w *Workspaces) List(ctx context.Context, dir string) ([]caisson.Workspace,
 	return w.opts.Ledger.Workspaces(ctx, filter)
 }
 
-// Find returns the workspace that ref means among those of [Workspaces.List]:
-// an id, a branch, a name or a run, exactly; else its number in the listing,
-// from 1; else the beginning of its id, or of its run's. CodeNotFound,
+// Find returns the workspace that ref means among those of [Workspaces.List]: its
+// id; else, exactly, a branch (also with refs/heads/ before it), a name or a run;
+// else its number in the listing, from 1; else the beginning of an id, a run or a
+// name. Where none of those is meant, one of another repository by its exact id
+// or run, which no two share. What was removed is not found. CodeNotFound,
 // CodeAmbiguous with the candidates in detail "candidates".
 func (w *Workspaces) Find(ctx context.Context, dir, ref string) (caisson.Workspace, error) {
 	all, err := w.List(ctx, dir)
 	if err != nil {
 		return caisson.Workspace{}, err
 	}
-	return choose(all, ref)
+	found, err := choose(all, ref, hasID, isCalled, isNumber, begins)
+	if caisson.CodeOf(err) != caisson.CodeNotFound || dir == "" {
+		return found, err
+	}
+	if all, err = w.opts.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{}); err != nil {
+		return caisson.Workspace{}, err
+	}
+	return choose(all, ref, hasID, isOfRun)
 }
 
-// choose finds the one workspace that ref means.
-func choose(all []caisson.Workspace, ref string) (caisson.Workspace, error) {
-	for _, fits := range []func(int, caisson.Workspace) bool{
-		func(_ int, c caisson.Workspace) bool {
-			return string(c.ID) == ref || c.Branch == ref || "refs/heads/"+c.Branch == ref || c.Name == ref || string(c.Run) == ref
-		},
-		func(i int, _ caisson.Workspace) bool { return strconv.Itoa(i+1) == ref },
-		func(_ int, c caisson.Workspace) bool {
-			return strings.HasPrefix(string(c.ID), ref) || strings.HasPrefix(string(c.Run), ref) || strings.HasPrefix(c.Name, ref)
-		},
-	} {
+// Ways in which a reference can mean the workspace with a number in a listing.
+
+func hasID(_ int, ws caisson.Workspace, ref string) bool { return string(ws.ID) == ref }
+
+func isOfRun(_ int, ws caisson.Workspace, ref string) bool { return string(ws.Run) == ref }
+
+func isCalled(_ int, ws caisson.Workspace, ref string) bool {
+	return ws.Branch == ref || "refs/heads/"+ws.Branch == ref || ws.Name == ref || string(ws.Run) == ref
+}
+
+func isNumber(i int, _ caisson.Workspace, ref string) bool { return strconv.Itoa(i+1) == ref }
+
+func begins(_ int, ws caisson.Workspace, ref string) bool {
+	return strings.HasPrefix(string(ws.ID), ref) || strings.HasPrefix(string(ws.Run), ref) || strings.HasPrefix(ws.Name, ref)
+}
+
+// maxShown is how many characters of what fits nothing are said back.
+const maxShown = 200
+
+// choose finds the one workspace that ref means in the first of the ways in which
+// it means any.
+func choose(all []caisson.Workspace, ref string, ways ...func(i int, ws caisson.Workspace, ref string) bool) (caisson.Workspace, error) {
+	shown := ref
+	if r := []rune(ref); len(r) > maxShown {
+		shown = string(r[:maxShown]) + "…"
+	}
+	for _, means := range ways {
 		var found []caisson.Workspace
-		for i, c := range all {
-			if ref != "" && fits(i, c) {
-				found = append(found, c)
+		var names []string
+		for i, ws := range all {
+			if ref != "" && means(i, ws, ref) {
+				found, names = append(found, ws), append(names, fmt.Sprintf("%s (%s)", ws.ID, ws.Branch))
 			}
 		}
 		if len(found) == 1 {
 			return found[0], nil
 		}
 		if len(found) > 1 {
-			var names []string
-			for _, c := range found {
-				names = append(names, fmt.Sprintf("%s (%s)", c.ID, c.Branch))
-			}
-			return caisson.Workspace{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits %d workspaces: %s", ref, len(found), strings.Join(names, ", ")).With("candidates", names)
+			return caisson.Workspace{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits %d workspaces: %s", shown, len(found), strings.Join(names, ", ")).
+				WithHint("Name it by its id.").With("candidates", names)
 		}
 	}
-	return caisson.Workspace{}, caisson.Errorf(caisson.CodeNotFound, "no workspace %q", ref).WithHint("`caisson workspace ls` shows them.")
+	return caisson.Workspace{}, caisson.Errorf(caisson.CodeNotFound, "no workspace %q", shown).WithHint("`caisson workspace ls` shows them.")
 }

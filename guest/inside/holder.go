@@ -31,6 +31,11 @@ func afterFork()
 
 // cloneOn is clone with flags, whose child calls life(s) on the given stack.
 //
+// Package process has the like. The child's first function is called by its name there: an
+// address that is handed over would be called as Go calls its own functions,
+// which is promised to nobody, or take as much assembly in each package as is
+// shared.
+//
 //go:noescape
 func cloneOn(flags, stack uintptr, s *spawn) (pid, errno uintptr)
 

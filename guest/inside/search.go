@@ -31,7 +31,7 @@ const (
 func compileGlob(pattern string) (*regexp.Regexp, error) {
 	re, err := glob.Compile(pattern)
 	if err != nil {
-		return nil, caisson.Errorf(caisson.CodeCallInvalid, "the pattern %q cannot be read", pattern)
+		return nil, caisson.Errorf(caisson.CodeCallInvalid, "the pattern %q cannot be read: %w", pattern, err)
 	}
 	return re, nil
 }

@@ -18,6 +18,12 @@ const (
 	maxPorts = 64
 )
 
+// unpaced is how connections inside react to loss, of which lo has none. Every
+// kernel has it, and it sends as fast as is read; what the machine is set to may
+// be made for long distances and send by a clock (BBR), which on lo costs more
+// than the bytes.
+const unpaced = "reno"
+
 var localhost = [4]byte{127, 0, 0, 1}
 
 // Outlet is an open outlet. Open it before anything else runs inside, so that
@@ -41,6 +47,7 @@ func Open(o Options) (*Outlet, error) {
 	if kind, err := unix.GetsockoptInt(FD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
 		return nil, errors.New("the socket to the host is not there")
 	}
+	setUnpaced()
 	out := &Outlet{mode: ModeRedirect, udp: -1, tcp: -1, proxy: -1}
 	base := ownRange
 	if err := AddRange(); errors.Is(err, unix.EPERM) {
@@ -56,6 +63,17 @@ func Open(o Options) (*Outlet, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// setUnpaced makes programs' own connections unpaced. They work without it: an
+// engine may have made the file read-only.
+func setUnpaced() {
+	fd, err := unix.Open("/proc/sys/net/ipv4/tcp_congestion_control", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	_, _ = unix.Write(fd, []byte(unpaced))
 }
 
 // Mode says how connections by name are caught.
@@ -108,6 +126,7 @@ func bind(kind int, addr [4]byte, port uint16) (int, error) {
 		return -1, err
 	}
 	if err = unix.Bind(fd, &unix.SockaddrInet4{Port: int(port), Addr: addr}); err == nil && kind == unix.SOCK_STREAM {
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, unpaced) // goes on to what is accepted, which works without
 		err = unix.Listen(fd, backlog)
 	}
 	if err != nil {

@@ -76,7 +76,7 @@ func beInside(how string) error {
 		}}
 		d := net.Dialer{Resolver: r, Timeout: 5 * time.Second}
 		for _, to := range []string{"one.example.:443", "one.example.:8443", "one.example.:9", "127.0.0.1:443", "127.0.0.1:3128"} {
-			fmt.Println(to, get(d, to))
+			fmt.Println(to, get(d, to, !again))
 		}
 		addrs, err := r.LookupHost(context.Background(), "one.example.")
 		fmt.Println(addrs, err == nil)
@@ -87,13 +87,18 @@ func beInside(how string) error {
 	return err
 }
 
-func get(d net.Dialer, to string) string {
+// get connects and says what comes. admin: the guest may change the network.
+func get(d net.Dialer, to string, admin bool) string {
 	c, err := d.Dial("tcp4", to)
 	if err == nil {
 		defer c.Close()
+		how := ""
+		if raw, err := c.(*net.TCPConn).SyscallConn(); err == nil && admin {
+			_ = raw.Control(func(fd uintptr) { how = paced(int(fd)) })
+		}
 		var said []byte
 		if said, err = io.ReadAll(c); err == nil {
-			return string(said)
+			return string(said) + how
 		}
 	}
 	var no *net.DNSError
@@ -106,6 +111,14 @@ func get(d net.Dialer, to string) string {
 		return "reset"
 	}
 	return err.Error()
+}
+
+// paced says where a connection sends as the machine is set to.
+func paced(fd int) string {
+	if is, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); is != unpaced || err != nil {
+		return fmt.Sprintf(" %s %v", is, err)
+	}
+	return ""
 }
 
 func upLo() error {
@@ -167,7 +180,7 @@ func answerAll(conn *net.UnixConn) {
 		} else if messages, err := unix.ParseSocketControlMessage(room[:size]); err == nil && len(messages) == 1 {
 			fds, _ := unix.ParseUnixRights(&messages[0])
 			for _, fd := range fds {
-				_, _ = unix.Write(fd, []byte("to <"+f.Text+">"))
+				_, _ = unix.Write(fd, []byte("to <"+f.Text+">"+paced(fd)))
 				_ = unix.Close(fd)
 			}
 		}

@@ -20,16 +20,17 @@ where it is the one that is set, or where no engine enforces what is required.
 With --residue, list everything of Caisson that exists on this host now, asked
 of the kernel and the engines: what a living process holds, and what an ended
 one left. Every command removes such residue when it starts, so that what is
-listed as residue could not be removed. The status is 0 where there is none and
-1 where there is. As JSON:
+listed as residue could not be removed. The status is 0 where there is none, 1
+where there is, and 75 where none was found but not every place could be looked
+at: what is left at an engine that does not answer is not known. As JSON:
 
   {"zero": true,
-   "places": [{"place", "kinds": [], "held": 0, "residue": 0, "unseen", "absent"}],
+   "places": [{"place", "kinds": [], "held": 0, "residue": 0, "unseen", "absent", "fix"}],
    "remnants": [{"kind", "name", "sandbox", "live", "why", "place"}]}
 
 zero: every place was looked at and nothing is without a holder. A place with
-"unseen" could not be looked at, and says why; with "absent" its engine is not
-there now, so that nothing of ours runs there. kind is record, process, cgroup,
+"unseen" could not be looked at, and says why; with "absent" its engine does not
+answer now; "fix" is what to do. An engine that was never used is not asked. kind is record, process, cgroup,
 netns, container, mount, socket, lock, file or directory; live says that its
 holder lives, or that it cannot be told that it does not, and why how that is
 known. Fields that are empty may be left out; none is ever renamed.`
@@ -64,7 +65,7 @@ func (a *app) doctor(cmd *cobra.Command) (err error) {
 	case openErr != nil:
 		return status(caisson.CodeOf(openErr).Info().Exit)
 	case !report.OK:
-		return &exitError{1}
+		return &exitError{status: 1}
 	}
 	return nil
 }
@@ -80,8 +81,11 @@ func (a *app) residue(cmd *cobra.Command) (err error) {
 	if err := a.print(found, func(w io.Writer) { a.residueReport(w, found) }); err != nil {
 		return err
 	}
-	if !found.Zero {
-		return &exitError{1}
+	switch {
+	case found.Left() > 0:
+		return &exitError{status: 1}
+	case !found.Zero:
+		return status(caisson.ExitRetryable)
 	}
 	return nil
 }
@@ -169,9 +173,15 @@ func (a *app) residueReport(w io.Writer, found host.Residue) {
 		if p.Unseen != "" {
 			says = "not looked at: " + p.Unseen
 		}
-		fmt.Fprintf(w, "%s %-34s %-40s %s\n", a.mark(p.Residue == 0 && (p.Unseen == "" || p.Absent)), p.Place, strings.Join(p.Kinds, ", "), printable(says))
+		fmt.Fprintf(w, "%s %-34s %-40s %s\n", a.mark(p.Residue == 0 && p.Unseen == ""), p.Place, strings.Join(p.Kinds, ", "), printable(says))
 	}
-	if found.Zero {
+	switch unseen := found.Unseen(); {
+	case found.Zero:
 		fmt.Fprintln(w, "\nNothing is left over.")
+	case len(unseen) > 0:
+		fmt.Fprintln(w, "\nWhat is left over is not known where nobody could look:")
+		for _, p := range unseen {
+			fmt.Fprintf(w, "  %s  %s\n", p.Place, printable(p.Fix))
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -54,6 +55,7 @@ command's own status.`,
 	flags.StringVar(&want.Preset, "preset", "", "supervised, sandboxed or unattended")
 	flags.StringVar(&want.Branch, "branch", "", "branch to work on (default caisson/RUN)")
 	flags.StringVar(&want.Base, "base", "", "commit or branch to start from (default HEAD)")
+	flags.StringVar((*string)(&want.Mode), "workspace-mode", "", "how the workspace is made: worktree or clone (default: the config's)")
 	flags.BoolVar(&want.NoWorkspace, "no-workspace", false, "no git worktree: a private empty directory, of which nothing is kept")
 	flags.Int64Var(&want.Budget.Tokens, "max-tokens", 0, "tokens, in and out")
 	cost := flags.Float64("max-cost", 0, "US dollars")
@@ -197,6 +199,7 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 		return err
 	}
 	calls = slices.DeleteFunc(calls, func(c caisson.CallRecord) bool { return c.Call.Parent != "" })
+	why := unbegun(r, calls)
 	own := r.State.Terminal() && r.Cause == "" && len(calls) > 0 && calls[len(calls)-1].Result != nil && calls[len(calls)-1].Result.Error == nil
 	own = own && (r.Spec.Session != "" || !term.IsTerminal(int(a.io.Err.Fd()))) // on a terminal the person is told how to go on
 	switch {
@@ -204,12 +207,13 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 		if err := encode(a.io.Err, r); err != nil {
 			return err
 		}
+	case why != nil:
 	case !own:
 		var text strings.Builder
 		a.summary(&text, r)
 		w.to.line("%s", strings.TrimSuffix(text.String(), "\n"))
 	}
-	return status(exitOf(r))
+	return cmp.Or(why, status(exitOf(r)))
 }
 
 // watch prints what happens in a run that another process drives.
@@ -229,7 +233,7 @@ func status(code int) error {
 	if code == 0 {
 		return nil
 	}
-	return &exitError{code}
+	return &exitError{status: code}
 }
 
 func exitOf(r caisson.Run) int {

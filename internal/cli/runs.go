@@ -15,7 +15,7 @@ import (
 
 func (a *app) runsCommand() *cobra.Command {
 	return group("runs", "See, take up and end runs",
-		a.runsLs(), a.runsShow(), a.runsLog(), a.runsAttach(), a.runsResume(), a.runsCancel())
+		a.runsLs(), a.runsShow(), a.runsLog(), a.runsDiff(), a.runsAttach(), a.runsResume(), a.runsCancel())
 }
 
 func (a *app) runsLs() *cobra.Command {

@@ -348,9 +348,6 @@ func TestCase_S04(t *testing.T) {
 			if i < 0 || !report.Engines[i].Satisfies {
 				t.Skipf("this engine is not usable here: %+v", report.Engines[max(i, 0)].Why)
 			}
-			if engine == "podman" {
-				t.Skip("a known fault: what a killed start left at Podman is not always removed")
-			}
 			for _, victim := range []string{"host", "guest", "holder", "spawner", "server"} {
 				t.Run(victim, func(t *testing.T) { runStorm(t, engine, victim) })
 			}

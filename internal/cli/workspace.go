@@ -4,15 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 
-	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
 	"github.com/spf13/cobra"
 )
 
 func (a *app) workspaceCommand() *cobra.Command {
-	return group("workspace", "See and merge what agents did", a.workspaceLs(), a.workspaceDiff(), a.workspaceLog(), a.workspaceMerge())
+	return group("workspace", "See, bring back and merge what agents did", a.workspaceLs(), a.workspaceDiff(), a.workspaceLog(),
+		a.workspaceSnapshot(), a.workspaceRestore(), a.workspaceMerge(), a.workspaceRebase(), a.workspaceExport())
 }
 
 func (a *app) workspaceLs() *cobra.Command {
@@ -31,7 +32,11 @@ func (a *app) workspaceLs() *cobra.Command {
 				}
 				tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 				for i, ws := range list {
-					fmt.Fprintf(tw, "%d\t%s\t%s\tfrom %s\t%s\n", i+1, printable(ws.Name), printable(ws.Branch), ws.Base[:min(10, len(ws.Base))], printable(ws.Path))
+					number := strconv.Itoa(i + 1)
+					if all { // numbers count what is listed without it
+						number = "-"
+					}
+					fmt.Fprintf(tw, "%s\t%s\t%s\tfrom %s\t%s\n", number, printable(ws.Name), printable(ws.Branch), ws.Base[:min(10, len(ws.Base))], printable(ws.Path))
 				}
 				_ = tw.Flush() // writes to w, whose errors the last write shows
 			})
@@ -41,36 +46,6 @@ func (a *app) workspaceLs() *cobra.Command {
 	return cmd
 }
 
-func (a *app) workspaceDiff() *cobra.Command {
-	var stat bool
-	cmd := &cobra.Command{
-		Use: "diff REF", Short: "Show what was changed since the base, files that are not committed included", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(workspaceNames),
-		Example: "  caisson workspace diff r7k2\n  caisson workspace diff caisson/r7k2 --stat",
-		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
-			text, err := h.Diff(ctx, args[0], stat)
-			if err != nil {
-				return err
-			}
-			return a.print(map[string]caisson.Bytes{"diff": caisson.Bytes(text)}, func(w io.Writer) { fmt.Fprint(w, a.gitText(text)) })
-		}),
-	}
-	cmd.Flags().BoolVar(&stat, "stat", false, "only a line a file")
-	return cmd
-}
-
-func (a *app) workspaceLog() *cobra.Command {
-	return &cobra.Command{
-		Use: "log REF", Short: "List the commits since the base", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(workspaceNames),
-		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
-			text, err := h.Log(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return a.print(map[string]caisson.Bytes{"log": caisson.Bytes(text)}, func(w io.Writer) { fmt.Fprint(w, a.gitText(text)) })
-		}),
-	}
-}
-
 // gitText is output of git as it is for a file or a pipe, and made harmless for
 // a terminal.
 func (a *app) gitText(text string) string {
@@ -78,27 +53,4 @@ func (a *app) gitText(text string) string {
 		return printable(text)
 	}
 	return text
-}
-
-func (a *app) workspaceMerge() *cobra.Command {
-	var want host.MergeRequest
-	cmd := &cobra.Command{
-		Use: "merge REF", Short: "Merge a workspace's commits into a branch", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(workspaceNames),
-		Long: `Merge a workspace's commits into the branch it started from, or another. A
-conflict leaves everything as it was. A branch that is checked out is brought
-along, if its checkout is clean.`,
-		Example: "  caisson workspace merge r7k2\n  caisson workspace merge r7k2 --mode squash -m 'dates: accept ISO weeks'",
-		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
-			merged, err := h.Merge(ctx, args[0], want)
-			if err != nil {
-				return err
-			}
-			return a.print(merged, func(w io.Writer) { fmt.Fprintln(w, printable(merged.Says())) })
-		}),
-	}
-	cmd.Flags().StringVar(&want.Into, "into", "", "the `BRANCH` to merge into (default: the one it started from)")
-	cmd.Flags().StringVar(&want.Mode, "mode", "merge", "merge, squash or rebase")
-	cmd.Flags().BoolVar(&want.Commit, "commit", false, "first commit, as you, what is not committed in the workspace")
-	cmd.Flags().StringVarP(&want.Message, "message", "m", "", "commit message, for merge and squash")
-	return cmd
 }

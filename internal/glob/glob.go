@@ -1,9 +1,11 @@
 // Package glob reads patterns of paths: * and ? match inside a name, ** any
-// number of directories, [a-z] and {a,b} as usual. Matching takes time linear in
+// number of directories, [a-z] and {a,b} as usual, \ takes what follows as it is.
+// One that begins a set and does not end it is no pattern. Matching takes time linear in
 // the path, whatever the pattern.
 package glob
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -20,7 +22,7 @@ func Beneath(pattern string) (*regexp.Regexp, error) {
 	}
 	re, err := Compile(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("the pattern %q cannot be read", pattern)
+		return nil, fmt.Errorf("the pattern %q cannot be read: %w", pattern, err)
 	}
 	if re.MatchString("") || re.MatchString(".") {
 		return nil, fmt.Errorf("the pattern %q is the whole workspace; name what is meant, as **/.env", pattern)
@@ -45,8 +47,12 @@ func Compile(pattern string) (*regexp.Regexp, error) {
 			out.WriteString(`[^/]*`)
 		case c == '?':
 			out.WriteString(`[^/]`)
-		case c == '[' && strings.IndexByte(pattern[i+1:], ']') > 0:
-			end := i + 1 + strings.IndexByte(pattern[i+1:], ']')
+		case c == '[':
+			size := strings.IndexByte(pattern[i+1:], ']')
+			if size <= 0 {
+				return nil, errors.New("a [ without its ]")
+			}
+			end := i + 1 + size
 			class := pattern[i+1 : end]
 			if class[0] == '!' {
 				class = "^" + class[1:]
@@ -61,8 +67,10 @@ func Compile(pattern string) (*regexp.Regexp, error) {
 			out.WriteString(`)`)
 		case c == ',' && depth > 0:
 			out.WriteString(`|`)
-		case c == '\\' && i+1 < len(pattern):
-			i++
+		case c == '\\':
+			if i++; i == len(pattern) {
+				return nil, errors.New("a \\ at the end")
+			}
 			out.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
 		default:
 			_, size := utf8.DecodeRuneInString(pattern[i:])
@@ -70,6 +78,9 @@ func Compile(pattern string) (*regexp.Regexp, error) {
 			i += size - 1
 		}
 	}
-	out.WriteString(strings.Repeat(")", depth) + `)$`)
+	if depth > 0 {
+		return nil, errors.New("a { without its }")
+	}
+	out.WriteString(`)$`)
 	return regexp.Compile(out.String())
 }

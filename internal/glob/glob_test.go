@@ -17,6 +17,8 @@ func TestCompile(t *testing.T) {
 		{"[a-c]?", "ab c1", "d1 a abc"},
 		{"[!a]", "b", "a"},
 		{`\*`, "*", "a"},
+		{`\[a`, "[a", "a"},
+		{"a]b}", "a]b}", "a"},
 		{"a.b+(c)|d", "a.b+(c)|d", "axb d"},
 	} {
 		re, err := glob.Compile(c.pattern)
@@ -35,8 +37,10 @@ func TestCompile(t *testing.T) {
 			}
 		}
 	}
-	if _, err := glob.Compile("[z-a]"); err == nil {
-		t.Error("[z-a] was read")
+	for _, pattern := range []string{"[z-a]", "[", "a[", "a/[b/c", "[]", "[]a]", "{", "{a,b", "a{b/{c}", `\`, `a\`} {
+		if _, err := glob.Compile(pattern); err == nil {
+			t.Errorf("%s was read", pattern)
+		}
 	}
 }
 

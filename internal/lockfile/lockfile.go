@@ -57,6 +57,67 @@ func Try(path string, note []byte) (lock *Lock, held bool, err error) {
 	return lock, false, err
 }
 
+// Shared is a lock that may be handed to other processes: it is held until all
+// that have its file open, which a child inherits, have closed it or ended.
+type Shared struct {
+	*os.File
+	path string
+}
+
+// Create makes a lock file with a note and takes its lock. fs.ErrExist where
+// there is one of that name.
+func Create(path string, note []byte) (*Shared, error) {
+	s, held, err := shared(path, os.O_CREATE|os.O_EXCL)
+	if err == nil && held {
+		err = fmt.Errorf("lock %s: another has it already", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Write(note); err != nil {
+		return nil, errors.Join(fmt.Errorf("note owner of %s: %w", path, err), os.Remove(path), s.Close())
+	}
+	return s, nil
+}
+
+// TryExisting takes the lock of a file that is there, and leaves its note; held
+// says that it is not free. fs.ErrNotExist where there is none, or it went away.
+func TryExisting(path string) (lock *Shared, held bool, err error) {
+	s, held, err := shared(path, 0)
+	if err != nil || held {
+		return nil, held, err
+	}
+	ours, err := s.Stat()
+	if err == nil {
+		var now fs.FileInfo
+		if now, err = os.Lstat(path); err == nil && !os.SameFile(ours, now) {
+			err = &fs.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}
+		}
+	}
+	if err != nil {
+		return nil, false, errors.Join(err, s.Close())
+	}
+	return s, false, nil
+}
+
+func shared(path string, how int) (lock *Shared, held bool, err error) {
+	f, err := os.OpenFile(path, how|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, false, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, true, f.Close()
+	case err != nil:
+		return nil, false, errors.Join(&fs.PathError{Op: "lock", Path: path, Err: err}, f.Close())
+	}
+	return &Shared{f, path}, false, nil
+}
+
+// Path returns the path of the file.
+func (s *Shared) Path() string { return s.path }
+
 func open(path string) *flock.Flock {
 	return flock.New(path, flock.SetFlag(os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC), flock.SetPermissions(0o600))
 }

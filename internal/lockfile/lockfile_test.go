@@ -104,3 +104,48 @@ func TestALinkIsNotFollowed(t *testing.T) {
 		t.Errorf("the test's directory is not local: %v", err)
 	}
 }
+
+func TestExistingAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if _, _, err := lockfile.TryExisting(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	first, err := lockfile.Create(path, []byte("me"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockfile.Create(path, nil); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("made twice: %v", err)
+	}
+	if _, held, err := lockfile.TryExisting(path); err != nil || !held {
+		t.Errorf("a second holder: %v, %v", held, err)
+	}
+	// Who inherits the file holds it when its maker is gone.
+	child := exec.Command("/bin/cat")
+	child.ExtraFiles = []*os.File{first.File}
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, held, err := lockfile.TryExisting(path); err != nil || !held {
+		t.Errorf("held by a child: %v, %v", held, err)
+	}
+	_ = stdin.Close()
+	_ = child.Wait()
+	second, held, err := lockfile.TryExisting(path)
+	if err != nil || held {
+		t.Fatalf("held by nobody: %v, %v", held, err)
+	}
+	if note, err := lockfile.Note(path); string(note) != "me" || err != nil {
+		t.Errorf("note %q, %v", note, err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -30,6 +30,7 @@ type box struct {
 	staging   *staging
 	user      user
 	plans     *plans
+	unheard   bool // what the engine did when it was asked for the container
 	container string
 	door      *door   // where the guest comes for the way out; nil where there is none
 	stream    *stream // the guest client's once that is connected
@@ -133,10 +134,14 @@ func (b *box) remove(ctx context.Context) error {
 	}
 	var err error
 	if b.container != "" {
-		err = b.engine.removeContainer(ctx, b.client, b.container)
+		_, err = b.engine.removeContainer(ctx, b.client, b.container)
 	} else {
 		// The engine may have heard of it though we did not hear of that.
-		err = b.engine.removeContainer(ctx, b.client, namePrefix+string(b.id))
+		var there bool
+		there, err = b.engine.removeContainer(ctx, b.client, namePrefix+string(b.id))
+		if err == nil && !there && b.unheard {
+			return errors.Join(b.staging.unmount(), b.staging.lock.Close()) // Tidy looks again
+		}
 	}
 	if b.shared && caisson.CodeOf(err) == caisson.CodeEngineUnavailable && kill(ctx, b.root) == nil {
 		// All that ran has ended, though the engine may have gone without closing
@@ -153,24 +158,25 @@ func (b *box) remove(ctx context.Context) error {
 	return b.staging.remove()
 }
 
-// removeContainer ends a container and waits until it is gone.
-func (e *Engine) removeContainer(ctx context.Context, cli *client.Client, ref string) error {
-	for {
+// removeContainer ends a container and waits until it is gone. It tells whether
+// there was one.
+func (e *Engine) removeContainer(ctx context.Context, cli *client.Client, ref string) (there bool, _ error) {
+	for ; ; there = true {
 		_, err := cli.ContainerRemove(ctx, ref, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		switch {
 		case err == nil || cerrdefs.IsNotFound(err):
-			return nil
+			return there || err == nil, nil
 		// A conflict says that it is being removed already; Podman says that it
 		// went wrong when the container ends by itself meanwhile.
 		case ctx.Err() != nil || !cerrdefs.IsConflict(err) && !cerrdefs.IsInternal(err):
-			return e.fault(ctx, "remove the container", err)
+			return there, e.fault(ctx, "remove the container", err)
 		}
 		timer := time.NewTimer(20 * time.Millisecond)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return caisson.Errorf(caisson.CodeOrphanAlive, "container %s does not end though it was killed: %w", ref, err)
+			return true, caisson.Errorf(caisson.CodeOrphanAlive, "container %s does not end though it was killed: %w", ref, err)
 		}
 	}
 }

@@ -220,11 +220,20 @@ func TestCase_S25(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			guest := *sb.Record().Guest
+			if sig == syscall.SIGKILL { // nor does a guest that hangs live on, which does not end by itself
+				if err := syscall.Kill(guest.PID, syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+			}
 			d.end(t, sig)
 			select {
 			case <-sb.Done():
 			case <-time.After(15 * time.Second):
 				t.Fatal("nobody was told")
+			}
+			if sig == syscall.SIGKILL {
+				dead(t, []caisson.ProcessIdentity{guest})
 			}
 			record := sb.Record()
 			// One that ends in good order may still answer when it has ended the box.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +37,8 @@ type Options struct {
 	// Refresh is the age at which our image is built again, and the user's
 	// pulled again, beside the work. 0: never.
 	Refresh time.Duration
+	// Notice tells a person what is waited for. Nil: nobody is told.
+	Notice func(text string)
 }
 
 // Engine implements caisson.Engine for one container engine of this machine.
@@ -52,6 +55,7 @@ type Engine struct {
 	closing    chan struct{}
 	closed     bool
 	refreshing bool
+	announced  sync.Once
 	platform   platform
 }
 
@@ -138,7 +142,7 @@ func dialAt(endpoint string) (*client.Client, error) {
 // instance tells this installation of the engine from any other.
 func (e *Engine) instance(info system.Info) string { return e.at + "#" + info.ID }
 
-// info asks the engine who it is.
+// info asks the engine who it is. The id in it is the same each time.
 func (e *Engine) info(ctx context.Context, cli *client.Client) (system.Info, error) {
 	ctx, cancel := bound(ctx, infoBound)
 	defer cancel()
@@ -150,7 +154,21 @@ func (e *Engine) info(ctx context.Context, cli *client.Client) (system.Info, err
 		return system.Info{}, caisson.Errorf(caisson.CodeUnsupported, "engine %s runs containers of %q, not of Linux", e.opts.Name, got.Info.OSType).
 			WithHint("Switch it to Linux containers.")
 	}
+	kind, err := cli.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return system.Info{}, e.fault(ctx, "ask the engine who it is", err)
+	}
+	if isPodman(kind) {
+		// It makes an id up for each answer. What it knows of containers is all in
+		// its storage, and so that is who it is, whichever process of it answers.
+		got.Info.ID = got.Info.Name + ":" + got.Info.DockerRootDir
+	}
 	return got.Info, nil
+}
+
+// isPodman tells whether an engine is a Podman, which may also be at the place of another.
+func isPodman(kind client.ServerVersionResult) bool {
+	return slices.ContainsFunc(kind.Components, func(c system.ComponentVersion) bool { return strings.HasPrefix(c.Name, "Podman") })
 }
 
 // secured tells whether the engine says that it works in a way.

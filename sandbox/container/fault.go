@@ -47,7 +47,12 @@ func (e *Engine) fault(ctx context.Context, what string, err error) error {
 			WithHint("Free some space where the engine keeps its data, for example with `docker system prune`.")
 	case client.IsErrConnectionFailed(err) && e.socketMissing():
 		return e.unavailable("nothing is at its socket")
-	case client.IsErrConnectionFailed(err), cerrdefs.IsUnavailable(err), closedEarly(err):
+	case client.IsErrConnectionFailed(err), closedEarly(err):
+		// What the client says of it is the request, with the socket's path in an address.
+		gone := e.unavailable("%s: it does not answer, or went away meanwhile", what)
+		gone.Err = err
+		return gone
+	case cerrdefs.IsUnavailable(err):
 		return e.unavailable("%s: %w", what, err)
 	case cerrdefs.IsPermissionDenied(err):
 		return e.unavailable("%s: %w", what, err).WithHint("Your user may not use the engine; join its group, or use another engine.")

@@ -4,7 +4,9 @@ package container_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	engine "github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox/container"
@@ -21,12 +26,20 @@ import (
 )
 
 // stormEnv makes the test program a host that opens sandboxes until it is
-// killed; it names the state directory.
-const stormEnv = "CAISSON_TEST_STORM"
+// killed; it names the state directory. The others say of which engine.
+const (
+	stormEnv      = "CAISSON_TEST_STORM"
+	stormNameEnv  = "CAISSON_TEST_STORM_ENGINE"
+	stormAtEnv    = "CAISSON_TEST_STORM_ENDPOINT"
+	stormImageEnv = "CAISSON_TEST_STORM_IMAGE"
+)
+
+// stormSleepEnv is how long its commands take, in seconds: 0.3 if it is not set.
+const stormSleepEnv = "CAISSON_TEST_STORM_SLEEP"
 
 func storm() int {
 	e := container.New(container.Options{
-		Name: container.Docker, Endpoint: os.Getenv(dockerEnv), Guest: sandboxtest.Guest, StateDir: os.Getenv(stormEnv), Image: os.Getenv(imageEnv),
+		Name: os.Getenv(stormNameEnv), Endpoint: os.Getenv(stormAtEnv), Guest: sandboxtest.Guest, StateDir: os.Getenv(stormEnv), Image: os.Getenv(stormImageEnv),
 	})
 	ctx := context.Background()
 	for {
@@ -36,7 +49,7 @@ func storm() int {
 			fmt.Println("failed", err)
 			return 1
 		}
-		p, err := sb.Hold(ctx, caisson.Command{Line: "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' & exec sleep 0.3"})
+		p, err := sb.Hold(ctx, caisson.Command{Line: "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' & exec sleep " + cmp.Or(os.Getenv(stormSleepEnv), "0.3")})
 		if err == nil {
 			err = p.Release()
 		}
@@ -57,10 +70,10 @@ func storm() int {
 
 // killed runs such a host and kills it some time after it has said a number of
 // lines. It returns the processes that it named.
-func killed(t *testing.T, state string, lines int, after time.Duration) []caisson.ProcessIdentity {
+func killed(t *testing.T, opts container.Options, lines int, after time.Duration) []caisson.ProcessIdentity {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-	cmd.Env = append(os.Environ(), stormEnv+"="+state)
+	cmd.Env = append(os.Environ(), stormEnv+"="+opts.StateDir, stormNameEnv+"="+opts.Name, stormAtEnv+"="+opts.Endpoint, stormImageEnv+"="+opts.Image)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -109,12 +122,94 @@ func dead(t *testing.T, ids []caisson.ProcessIdentity) {
 	}
 }
 
-// nothing fails if anything is left of a state directory's boxes.
+// nothing fails if anything is left of a state directory's boxes. What an engine
+// may still be making is waited for, and is then as old as it would be had nobody
+// looked for two minutes.
 func nothing(t *testing.T, e *container.Engine) {
 	t.Helper()
-	left, err := e.Remnants(context.WithoutCancel(t.Context())) // also while the test is cleaned up
+	ctx := context.WithoutCancel(t.Context()) // also while the test is cleaned up
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	left, err := e.Remnants(ctx)
+	for end := time.After(3 * time.Second); err == nil && len(left) > 0 && left[0].Live; {
+		select {
+		case <-tick.C:
+		case <-end:
+			for _, r := range left {
+				long := time.Now().Add(-2 * time.Minute)
+				err = errors.Join(err, os.Chtimes(r.Name, long, long))
+			}
+			end = nil
+		}
+		err = errors.Join(err, e.Tidy(ctx))
+		left, _ = e.Remnants(ctx)
+		if end == nil {
+			break
+		}
+	}
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %+v, %v", left, err)
+	}
+}
+
+// A host is killed when it has asked for a container, and the engine makes it
+// after somebody has looked. Origin: seen with Docker.
+func TestLateContainer(t *testing.T) {
+	each(t, func(t *testing.T, opts container.Options) {
+		e := open(t, opts)
+		sb, err := e.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := sb.Record()
+		dir := record.Leftovers[0]
+		note, err := os.ReadFile(filepath.Join(dir, "note"))
+		if err == nil {
+			err = sb.Close()
+		}
+		if err == nil {
+			err = errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600), os.WriteFile(filepath.Join(dir, "note"), note, 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.State, record.EngineInstance = caisson.SandboxCreating, ""
+		if err := errors.Join(e.Tidy(t.Context()), e.Sweep(t.Context(), record)); err != nil {
+			t.Fatal(err)
+		}
+		left, err := e.Remnants(t.Context())
+		if err != nil || len(left) != 1 || !left[0].Live || left[0].Name != dir {
+			t.Fatalf("a look before the container is there: %+v, %v", left, err)
+		}
+		lateContainer(t, opts, record.ID)
+		if left, err := e.Remnants(t.Context()); err != nil || len(left) < 1 || left[0].Live {
+			t.Errorf("a look when it is there: %+v, %v", left, err)
+		}
+		if err := e.Tidy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if left, err := e.Remnants(t.Context()); err != nil || len(left) > 0 {
+			t.Errorf("left: %+v, %v", left, err)
+		}
+	})
+}
+
+// lateContainer makes the container of a box that nobody waits for.
+func lateContainer(t *testing.T, opts container.Options, id caisson.SandboxID) {
+	t.Helper()
+	cli, err := client.New(client.WithHost(opts.Endpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cli.Close()
+	_, err = cli.ContainerCreate(t.Context(), client.ContainerCreateOptions{
+		Name: "caisson-" + string(id), HostConfig: &engine.HostConfig{NetworkMode: "none"},
+		Config: &engine.Config{Image: opts.Image, Cmd: []string{"true"}, Labels: map[string]string{
+			"run.caisson.owner": string(caisson.DigestOf([]byte(filepath.Join(opts.StateDir, "containers")))), "run.caisson.sandbox": string(id),
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -130,40 +225,56 @@ func stateDir(t *testing.T) string {
 // The client is killed while a command runs: that ends too, and all it started.
 // Origin: moby 29700.
 func TestCase_S24(t *testing.T) {
-	opts := options(t, container.Docker, dockerEnv)
-	opts.StateDir = stateDir(t)
-	ids := killed(t, opts.StateDir, 3, 0)
-	if len(ids) != 2 {
-		t.Fatalf("the host named %d processes", len(ids))
+	each(t, func(t *testing.T, opts container.Options) {
+		t.Setenv(stormSleepEnv, "1000") // it does not end by itself
+		ids := killed(t, opts, 3, 0)
+		if len(ids) != 2 {
+			t.Fatalf("the host named %d processes", len(ids))
+		}
+		dead(t, ids)
+		e := open(t, opts)
+		if err := e.Tidy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		nothing(t, e)
+	})
+}
+
+// each runs a test at each engine, in a state directory of its own.
+func each(t *testing.T, test func(t *testing.T, opts container.Options)) {
+	for _, engine := range tested() {
+		t.Run(engine.name, func(t *testing.T) {
+			opts := options(t, engine.name, engine.env)
+			opts.StateDir = stateDir(t)
+			test(t, opts)
+		})
 	}
-	dead(t, ids)
-	e := open(t, opts)
-	if err := e.Tidy(t.Context()); err != nil {
-		t.Error(err)
-	}
-	nothing(t, e)
 }
 
 // The host process is killed at any moment during open, exec and close.
 // Origin: codex 21994, 31599; srt 139.
 func TestCase_S04(t *testing.T) {
-	opts := options(t, container.Docker, dockerEnv)
-	opts.StateDir = stateDir(t)
-	e := open(t, opts)
-	for i := range rounds(t) {
-		dead(t, killed(t, opts.StateDir, 1+i%3, time.Duration(rand.IntN(700))*time.Millisecond))
-		if err := e.Tidy(t.Context()); err != nil {
-			t.Fatal(err)
+	each(t, func(t *testing.T, opts container.Options) {
+		e := open(t, opts)
+		for i := range rounds(t) {
+			most := 700 * time.Millisecond
+			if i%2 == 0 {
+				most = 5 * time.Millisecond // also before the engine has heard of it, and between its answers
+			}
+			dead(t, killed(t, opts, 1+i%3, time.Duration(rand.Int64N(int64(most)))))
+			if err := e.Tidy(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			nothing(t, e)
 		}
-		nothing(t, e)
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil || strings.Contains(string(mounts), opts.StateDir) {
-		t.Errorf("a mount is left (%v)", err)
-	}
-	if left, err := os.ReadDir(filepath.Join(opts.StateDir, "ws")); err != nil || len(left) > 0 {
-		t.Errorf("the workspace holds %v (%v)", left, err)
-	}
+		mounts, err := os.ReadFile("/proc/self/mounts")
+		if err != nil || strings.Contains(string(mounts), opts.StateDir) {
+			t.Errorf("a mount is left (%v)", err)
+		}
+		if left, err := os.ReadDir(filepath.Join(opts.StateDir, "ws")); err != nil || len(left) > 0 {
+			t.Errorf("the workspace holds %v (%v)", left, err)
+		}
+	})
 }
 
 func rounds(t *testing.T) int {
@@ -179,38 +290,39 @@ func rounds(t *testing.T) int {
 // A record names another instance of the engine than the one that answers: it
 // cannot tell that the sandbox is gone. Origin: reading of peers.
 func TestCase_K09(t *testing.T) {
-	opts := options(t, container.Docker, dockerEnv)
-	e := open(t, opts)
-	sb, err := e.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sb.Close()
-	record := sb.Record()
-	elsewhere := record
-	elsewhere.EngineInstance = opts.Endpoint + "#another"
-	if err := e.Sweep(t.Context(), elsewhere); caisson.CodeOf(err) != caisson.CodeEngineUnavailable {
-		t.Errorf("sweep at another instance: %v, want engine-unavailable", err)
-	}
-	down := opts
-	down.Endpoint = "unix://" + t.TempDir() + "/nothing.sock"
-	if err := open(t, down).Sweep(t.Context(), record); caisson.CodeOf(err) != caisson.CodeEngineUnavailable {
-		t.Errorf("sweep where nobody answers: %v, want engine-unavailable", err)
-	}
-	select {
-	case <-sb.Done():
-		t.Fatal("it was ended")
-	default:
-	}
-	if err := e.Sweep(t.Context(), record); err != nil {
-		t.Errorf("sweep: %v", err)
-	}
-	<-sb.Done()
-	if err := sb.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := e.Sweep(t.Context(), record); err != nil {
-		t.Errorf("second sweep: %v", err)
-	}
-	nothing(t, e)
+	each(t, func(t *testing.T, opts container.Options) {
+		e := open(t, opts)
+		sb, err := e.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sb.Close()
+		record := sb.Record()
+		elsewhere := record
+		elsewhere.EngineInstance = opts.Endpoint + "#another"
+		if err := e.Sweep(t.Context(), elsewhere); caisson.CodeOf(err) != caisson.CodeEngineUnavailable {
+			t.Errorf("sweep at another instance: %v, want engine-unavailable", err)
+		}
+		down := opts
+		down.Endpoint = "unix://" + t.TempDir() + "/nothing.sock"
+		if err := open(t, down).Sweep(t.Context(), record); caisson.CodeOf(err) != caisson.CodeEngineUnavailable {
+			t.Errorf("sweep where nobody answers: %v, want engine-unavailable", err)
+		}
+		select {
+		case <-sb.Done():
+			t.Fatal("it was ended")
+		default:
+		}
+		if err := e.Sweep(t.Context(), record); err != nil {
+			t.Errorf("sweep: %v", err)
+		}
+		<-sb.Done()
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := e.Sweep(t.Context(), record); err != nil {
+			t.Errorf("second sweep: %v", err)
+		}
+		nothing(t, e)
+	})
 }

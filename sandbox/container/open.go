@@ -65,7 +65,11 @@ func (e *Engine) raise(ctx context.Context, cli *client.Client, info system.Info
 		err = b.prove(ctx, spec, img)
 	}
 	if err != nil {
-		return nil, errors.Join(err, b.abandon())
+		left := b.abandon()
+		if code := caisson.CodeOf(left); code == caisson.CodeEngineUnavailable && code == caisson.CodeOf(err) {
+			return nil, err // it says the same; what is left goes when the engine is back
+		}
+		return nil, errors.Join(err, left)
 	}
 	go b.watch() // ends with the guest's stream
 	return b, nil
@@ -135,6 +139,7 @@ func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 		return err
 	}
 	if b.container, err = e.create(ctx, b.client, img.ID, b.plans, u, spec, max(1, b.info.NCPU)); err != nil {
+		b.unheard = caisson.CodeOf(err) == caisson.CodeEngineUnavailable || caisson.CodeOf(err) == caisson.CodeCancelled
 		return err
 	}
 	if b.stream, err = b.attach(ctx); err != nil {

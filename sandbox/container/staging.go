@@ -40,7 +40,9 @@ type note struct {
 
 const (
 	newPrefix = ".new-"
-	youth     = time.Minute // far longer than it takes to make a directory
+	// youth is far longer than it takes to make a directory, or an engine to make
+	// a container.
+	youth = time.Minute
 )
 
 func (e *Engine) boxDir(id caisson.SandboxID) string {
@@ -164,6 +166,13 @@ type left struct {
 	staging
 	id   caisson.SandboxID
 	note note
+}
+
+// awaited tells whether the engine may still make the container that it was asked
+// for: nothing tells that it has heard of its maker's end.
+func (l *left) awaited() bool {
+	info, err := os.Lstat(l.dir)
+	return err == nil && l.note.Instance != "" && time.Since(info.ModTime()).Abs() < youth
 }
 
 // boxDirs returns the directories of boxes, and takes the lock of those that

@@ -19,7 +19,7 @@ const versionScope = 6
 // isolation makes the report of what the guest did and tried.
 func isolation(r plan.Report, g *process.Group, spec caisson.SandboxSpec) caisson.Isolation {
 	tests := sandbox.Tested(r.Tests)
-	report := caisson.Isolation{Engine: Name}
+	report := caisson.Isolation{Engine: Name, NoCover: "Landlock shows nothing in place of something else"}
 	for _, control := range caisson.Controls() {
 		row := row(control, r, g, spec)
 		row.Control = control
@@ -40,7 +40,7 @@ func row(control caisson.Control, r plan.Report, g *process.Group, spec caisson.
 			row.Why = "as root it can change modes and times of all of root's files, though not their contents"
 		}
 		if spec.GitCover != "" {
-			row.Enforced, row.Fix = false, other
+			row.Enforced, row.Fix = false, "Make the workspace as a clone: `--workspace-mode clone`, or `workspace.mode` in the config. "+other
 			row.Why = "the workspace's own .git cannot be covered: programs inside can change where it leads"
 		}
 		return row

@@ -95,6 +95,8 @@ func refusedStart(err error, read func(string) string, root bool) *caisson.Error
 		return e.WithHint("Too many namespaces are in use: raise `user.max_*_namespaces` with sysctl, or close sandboxes.")
 	case errors.Is(err, unix.EPERM):
 		return e.WithHint("Is this in a container, or in a sandbox already? Those forbid namespaces: run caisson outside of it, start the container with user namespaces allowed (`--security-opt seccomp=unconfined`), or use another engine.")
+	case errors.Is(err, unix.EACCES):
+		return e.WithHint("A security module (SELinux, AppArmor, Landlock) forbids namespaces, or the file system that caisson is on forbids programs (`noexec`): see the kernel's log, allow it for caisson, or use another engine.")
 	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS):
 		return e.WithHint("The kernel is older than 5.12 or was built without namespaces; use another engine.")
 	}

@@ -40,6 +40,8 @@ func TestCase_S12(t *testing.T) {
 		"AppArmor, mounts":         {setUp("root", unix.EACCES), appArmor + "=1", false, "kernel.apparmor_restrict_unprivileged_userns=0"},
 		"AppArmor, but root":       {started(unix.EPERM), appArmor + "=1", true, "container"},
 		"a container":              {started(unix.EPERM), "", false, "--security-opt seccomp=unconfined"},
+		"a security module":        {started(fmt.Errorf("start: %w", unix.EACCES)), "", false, "SELinux"},
+		"one, as root":             {started(unix.EACCES), appArmor + "=1", true, "kernel's log"},
 		"a container without them": {setUp("root", unix.EPERM), "", true, "forbids mounts"},
 		"a masked /proc":           {setUp("root: mount /proc", unix.EPERM), "", true, "systempaths=unconfined"},
 		"too many":                 {started(unix.ENOSPC), "", false, "user.max_*_namespaces"},

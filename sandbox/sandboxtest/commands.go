@@ -63,10 +63,8 @@ type counter struct {
 
 func (c *counter) Write(b []byte) (int, error) {
 	c.n += int64(len(b))
-	if len(b) > 8 {
-		b = b[len(b)-8:]
-	}
-	c.tail = append(c.tail[:0], b...)
+	all := append(c.tail, b[max(len(b)-8, 0):]...)
+	c.tail = append(c.tail[:0], all[max(len(all)-8, 0):]...)
 	return len(b), nil
 }
 
@@ -91,7 +89,7 @@ sys.stdout.buffer.write(b"the end.")`, itoa(size)},
 		Stdout: c,
 	})
 	runtime.ReadMemStats(&after)
-	if r.Code != 0 || c.n != size+8 || !strings.HasSuffix("the end.", string(c.tail)) {
+	if r.Code != 0 || c.n != size+8 || string(c.tail) != "the end." {
 		t.Errorf("exit %d, %d bytes, ended in %q; want %d bytes\n%s", r.Code, c.n, c.tail, size+8, r.err)
 	}
 	if grew := int64(after.HeapSys) - int64(before.HeapSys); grew > 32<<20 {

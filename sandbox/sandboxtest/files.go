@@ -49,7 +49,21 @@ func nothingIsCreatedOnHost(t *testing.T, h Harness) {
 	cover := filepath.Join(top, "cover")
 	write(t, cover, "gitdir: /nowhere\n", 0o644)
 	before := list(t, top)
+	unchanged := func(when string) {
+		t.Helper()
+		if diff := cmp.Diff(before, list(t, top)); diff != "" {
+			t.Errorf("%s: the host was changed:\n%s", when, diff)
+		}
+	}
 	open(t, h, func(s *caisson.SandboxSpec) { s.Workspace = ws }).sh("true")
+	unchanged("a sandbox is open")
+	alone := h
+	alone.table = &table{} // the rest holds also of an engine that hides nothing
+	hidden := []string{".env", "missing", "deep/er/missing", "dir/**", "**/none.key"}
+	if o, ok := hiding(t, alone, hidden, func(s *caisson.SandboxSpec) { s.Workspace = ws }); ok {
+		o.sh("test -z \"$(ls -A)\"")
+		unchanged("what is to be hidden is not there")
+	}
 	engine := h.Engine(t)
 	for name, change := range map[string]func(*caisson.SandboxSpec){
 		"cover without a .git": func(s *caisson.SandboxSpec) { s.GitCover = cover },
@@ -69,9 +83,7 @@ func nothingIsCreatedOnHost(t *testing.T, h Harness) {
 		if err == nil {
 			sb.Close()
 		}
-	}
-	if diff := cmp.Diff(before, list(t, top)); diff != "" {
-		t.Errorf("the host was changed:\n%s", diff)
+		unchanged(name)
 	}
 }
 

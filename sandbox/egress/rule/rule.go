@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"golang.org/x/net/publicsuffix"
 )
 
 // Scope is which addresses a rule opens.
@@ -80,6 +82,8 @@ func (r Rule) named(text string) (Rule, error) {
 		return r, errors.New("there are no names below an address")
 	case r.Below && (r.Host.Local() || !strings.Contains(r.Host.Name, ".")):
 		return r, fmt.Errorf("*.%s is too wide", r.Host)
+	case r.Below && registry(r.Host.Name):
+		return r, fmt.Errorf("*.%s is too wide: anybody can have a name there; name the host, as in *.example.%s", r.Host, r.Host)
 	case r.Host.Local():
 		r.Scope = Local
 	case r.Host.Name == "" && r.Scope == Private:
@@ -94,6 +98,18 @@ func (r Rule) named(text string) (Rule, error) {
 		return r, fmt.Errorf("%s is not on the internet: name its port, as in %s", r.Host, Target{r.Host, 5432})
 	}
 	return r, nil
+}
+
+// registry tells whether names directly below a name are sold to anybody, as
+// below co.uk. Where a company lends them to its customers, as below github.io,
+// whoever lists them may mean all of them.
+func registry(name string) bool {
+	for _, name := range []string{name, "any." + name} { // the list has co.uk, and *.kobe.jp
+		if suffix, registered := publicsuffix.PublicSuffix(name); registered && suffix == name {
+			return true
+		}
+	}
+	return false
 }
 
 // Names tells whether the rule speaks of the host, on whatever port.

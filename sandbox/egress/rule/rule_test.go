@@ -75,6 +75,9 @@ func TestRules(t *testing.T) {
 	for _, c := range []struct{ rule, open, closed string }{
 		{"api.example.com", "api.example.com:443 api.example.com:80 API.example.com.:443", "api.example.com:22 api.example.com:8443 x.api.example.com:443 example.com:443"},
 		{"*.example.org:443", "a.example.org:443 a.b.example.org:443", "example.org:443 a.example.org:80 aexample.org:443 a.example.org.evil.com:443"},
+		{"*.example.co.uk", "a.example.co.uk:443", "b.co.uk:443"},
+		{"*.github.io", "a.github.io:443", "github.io:443"},
+		{"*.corp.internal:443", "a.corp.internal:443", "corp.internal:443"},
 		{"github.com:22", "github.com:22", "github.com:443 github.com:80"},
 		{"localhost:5432", "localhost:5432 host.caisson.internal:5432", "host.caisson.internal:80 localhost:5433 127.0.0.1:5432 a.localhost:5432"},
 		{"10.0.0.5:8080", "10.0.0.5:8080 [::ffff:10.0.0.5]:8080", "10.0.0.5:80 10.0.0.6:8080"},
@@ -95,7 +98,7 @@ func TestRules(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "*", "*.com", "*.*", "a.*.com", "*example.com", "*.", "localhost", "10.0.0.5", "127.0.0.1", "[::1]", "0.0.0.0:80", "224.0.0.1:80",
+		"", "*", "*.com", "*.co.uk", "*.CO.UK.:443", "*.com.au", "*.xn--55qx5d.cn", "*.kobe.jp", "*.*", "a.*.com", "*example.com", "*.", "localhost", "10.0.0.5", "127.0.0.1", "[::1]", "0.0.0.0:80", "224.0.0.1:80",
 		"255.255.255.255:1", "*.10.0.0.5:80", "*.localhost:80", "host.caisson.internal", "example.com:http", "http://example.com", "example.com/path", "user@example.com", "169.254.169.254",
 	} {
 		if r, err := Parse(text); err == nil {

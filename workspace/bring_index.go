@@ -1,0 +1,304 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+)
+
+// heldIndex is the index of a person's checkout, locked as git locks it, so that
+// no other git writes it meanwhile. Work is done on a copy, which takes its place
+// at the end.
+type heldIndex struct {
+	b    bringing
+	lock *os.File // index.lock, with a mark of ours; held by the git commands too, so that one that outlives us is seen
+	copy string
+}
+
+func (b bringing) lockPath() string  { return filepath.Join(b.GitDir, "index.lock") }
+func (b bringing) indexPath() string { return filepath.Join(b.GitDir, "index") }
+func (b bringing) own() string       { return filepath.Join(b.GitDir, "caisson-"+b.ID) }
+func (b bringing) mark() string      { return "caisson: merge " + b.ID + "\n" }
+
+// takeIndex locks the index. The lock appears with the mark in it: killed at any
+// moment, it can be told whose it is.
+func takeIndex(b bringing) (*heldIndex, error) {
+	f, err := os.OpenFile(b.own(), os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, failed("lock the index of "+b.Tree, err)
+	}
+	held := &heldIndex{b: b, lock: f, copy: b.own() + ".index"}
+	_, err = f.WriteString(b.mark())
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		err = os.Link(b.own(), b.lockPath())
+	}
+	err = errors.Join(err, os.Remove(b.own()))
+	if errors.Is(err, fs.ErrExist) {
+		_ = f.Close()
+		return nil, caisson.Errorf(caisson.CodeWorkspaceDirty, "another git works in %s (%s is there)", b.Tree, b.lockPath()).
+			WithHint("Wait for it. If none does, remove that file.")
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, failed("lock the index of "+b.Tree, err)
+	}
+	if err := held.renew(); err != nil {
+		held.release()
+		return nil, err
+	}
+	return held, nil
+}
+
+// retakeIndex takes the lock that a killed process of this merge left, or a new one.
+func retakeIndex(b bringing) (*heldIndex, error) {
+	f, err := os.OpenFile(b.lockPath(), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		_ = removeIfThere(b.own())
+		return takeIndex(b)
+	}
+	if err != nil {
+		return nil, failed("lock the index of "+b.Tree, err)
+	}
+	text := make([]byte, 128)
+	n, _ := f.ReadAt(text, 0)
+	if string(text[:n]) != b.mark() {
+		_ = f.Close()
+		return nil, b.unfinished("another git works there (" + b.lockPath() + " is there)")
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, b.unfinished("a git of it is still at work")
+	}
+	held := &heldIndex{b: b, lock: f, copy: b.own() + ".index"}
+	_ = removeIfThere(held.copy + ".lock")
+	_ = removeIfThere(b.own())
+	if err := held.renew(); err != nil {
+		held.release()
+		return nil, err
+	}
+	return held, nil
+}
+
+// renew makes the copy again. Its time is the original's: by it git tells files
+// that were changed in the moment in which the index was written.
+func (h *heldIndex) renew() error {
+	info, err := os.Stat(h.b.indexPath())
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(h.b.indexPath())
+	}
+	if err == nil {
+		if err = removeIfThere(h.copy); err == nil {
+			err = writeFile(h.copy, data, info.Mode().Perm())
+		}
+	}
+	if err == nil {
+		err = os.Chtimes(h.copy, info.ModTime(), info.ModTime())
+	}
+	if err != nil {
+		return failed("copy the index of "+h.b.Tree, err)
+	}
+	return nil
+}
+
+// on returns a command on the copy and the tree.
+func (h *heldIndex) on(repo *repository, args ...string) invocation {
+	inv := repo.in(args...)
+	inv.index, inv.tree, inv.dir, inv.files = h.copy, h.b.Tree, h.b.Tree, []*os.File{h.lock}
+	return inv
+}
+
+func (h *heldIndex) install() error {
+	return os.Rename(h.copy, h.b.indexPath())
+}
+
+func (h *heldIndex) release() {
+	_ = removeIfThere(h.copy)
+	_ = os.Remove(h.b.lockPath())
+	_ = h.lock.Close()
+}
+
+// settle brings a checkout whose files are each as from or as to has them to
+// what to has. Files that are neither were changed by a person, and are not
+// written; where others would have to be, all are left as they are.
+func (w *Workspaces) settle(ctx context.Context, repo *repository, b bringing, held *heldIndex, from, to string) error {
+	git := func(stdin string, args ...string) (string, error) {
+		inv := held.on(repo, args...)
+		inv.stdin = strings.NewReader(stdin)
+		out, err := w.git.run(ctx, inv)
+		return string(out), err
+	}
+	staged, _ := git("", "write-tree") // none where a merge is under way
+	staged = strings.TrimSpace(staged)
+	trees, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--end-of-options", from+"^{tree}"))
+	if err != nil {
+		return failed("look at the commits", err)
+	}
+	fromTree := trees
+	toTree, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--end-of-options", to+"^{tree}"))
+	if err != nil {
+		return failed("look at the commits", err)
+	}
+	differ := func(tree string) (map[string]bool, error) {
+		if _, err := git("", "read-tree", tree); err != nil {
+			return nil, err
+		}
+		if _, err := git("", "update-index", "-q", "--refresh"); err != nil && statusOf(err) != 1 {
+			return nil, err
+		}
+		out, err := git("", "diff-files", "-z", "--name-only", "--ignore-submodules=all")
+		set := map[string]bool{}
+		for _, path := range splitZ([]byte(out)) {
+			set[path] = true
+		}
+		return set, err
+	}
+	notFrom, err := differ(fromTree)
+	if err != nil {
+		return failed("look at "+b.Tree, err)
+	}
+	notTo, err := differ(toTree)
+	if err != nil {
+		return failed("look at "+b.Tree, err)
+	}
+	changed, err := w.differences(ctx, repo, from, to)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(b.Tree)
+	if err != nil {
+		return failed("look at "+b.Tree, err)
+	}
+	defer root.Close()
+	var behind []difference
+	var strange []string
+	for _, d := range changed {
+		switch {
+		case d.mode == gitlink || d.oldMode == gitlink:
+		case isAs(root, d.path, d.mode, notTo):
+		case isAs(root, d.path, d.oldMode, notFrom):
+			behind = append(behind, d)
+		default:
+			strange = append(strange, printable(d.path))
+		}
+	}
+	switch {
+	case len(behind) == 0 && staged != fromTree:
+		return nil // all is there, or the person has gone on
+	case len(behind) > 0 && len(strange) > 0:
+		return b.unfinished("files were changed since: " + strings.Join(strange[:min(10, len(strange))], ", "))
+	case len(behind) > 0 && staged != fromTree && staged != toTree:
+		return b.unfinished("something else is staged since")
+	}
+	var write strings.Builder
+	for _, d := range behind {
+		if d.mode == noMode {
+			removeUp(root, d.path)
+		} else {
+			write.WriteString(d.path + "\x00")
+		}
+	}
+	if _, err := git(write.String(), "checkout-index", "-f", "-u", "-q", "-z", "--stdin"); err != nil {
+		return failed("bring "+b.Tree+" along", err)
+	}
+	return held.install()
+}
+
+// isAs tells whether a file is as a tree has it: not there, or not among those
+// that differ from it.
+func isAs(root *os.Root, path, mode string, differ map[string]bool) bool {
+	if mode != noMode {
+		return !differ[path]
+	}
+	info, err := root.Lstat(path)
+	return err != nil || info.IsDir()
+}
+
+// removeUp removes a file and the directories that are empty then.
+func removeUp(root *os.Root, path string) {
+	for path != "." && root.Remove(path) == nil {
+		path = filepath.Dir(path)
+	}
+}
+
+// nothingInTheWay refuses where a file that git does not track, ignored or not,
+// is where a new one comes: git itself writes over ignored ones.
+func (w *Workspaces) nothingInTheWay(ctx context.Context, repo *repository, b bringing) error {
+	changed, err := w.differences(ctx, repo, b.Old, b.New)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(b.Tree)
+	if err != nil {
+		return failed("look at "+b.Tree, err)
+	}
+	defer root.Close()
+	goes := map[string]bool{}
+	for _, d := range changed {
+		goes[d.path] = d.mode == noMode
+	}
+	var found []string
+	for _, d := range changed {
+		if d.oldMode == noMode {
+			if path := obstacle(root, d.path, goes); path != "" && !slices.Contains(found, path) {
+				found = append(found, path)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	files := make([]string, 0, len(found))
+	for _, path := range found {
+		files = append(files, printable(path))
+	}
+	return caisson.Errorf(caisson.CodeWorkspaceDirty, "files that git does not track are in the way in %s: %s", b.Tree, strings.Join(files[:min(10, len(files))], ", ")).
+		With("files", files).WithHint("Move them away, then merge again.")
+}
+
+// obstacle returns what is in the way of a file that comes to path, but for
+// what goes; "" if nothing is.
+func obstacle(root *os.Root, path string, goes map[string]bool) string {
+	for i := range path {
+		if path[i] != '/' {
+			continue
+		}
+		info, err := root.Lstat(path[:i])
+		switch {
+		case err != nil:
+			return ""
+		case info.IsDir():
+		case goes[path[:i]]:
+			return ""
+		default:
+			return path[:i]
+		}
+	}
+	info, err := root.Lstat(path)
+	if err != nil {
+		return ""
+	}
+	if !info.IsDir() {
+		return path
+	}
+	found := ""
+	_ = fs.WalkDir(root.FS(), path, func(at string, entry fs.DirEntry, err error) error {
+		if err == nil && (entry.IsDir() || goes[at]) {
+			return nil
+		}
+		found = at
+		return fs.SkipAll
+	})
+	return found
+}

@@ -1,0 +1,234 @@
+package workspace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+)
+
+const (
+	// maxListed bounds how many losses of one kind are listed one by one.
+	maxListed = 500
+	// maxChanged bounds how many changed files are looked at.
+	maxChanged = 200_000
+)
+
+// InspectOptions say what the caller knows.
+type InspectOptions struct {
+	Driver  string   // run that works in it now; then nothing is looked at
+	Runs    []string // that are not over and could go on in it
+	Unknown []string // what the caller could not find out
+	Import  ImportOptions
+}
+
+// look is one inspection.
+type look struct {
+	w     *Workspaces
+	ws    caisson.Workspace
+	at    spot
+	repo  *repository // nil: it is gone, or cannot be used
+	found *Inspection
+	count map[LossKind]int
+
+	inside     gitState
+	refs       shadowRefs
+	index      string            // commit that holds what is staged inside
+	outer      map[string]string // references that the worktree's record has
+	outside    []string          // objects that it names
+	outerIndex string            // commit that holds what is staged outside
+}
+
+// spot is where a workspace's parts are at the moment.
+type spot struct{ tree, private string }
+
+// shadow is where the git directory inside is.
+func (s spot) shadow(ws caisson.Workspace) string {
+	if rest, in := strings.CutPrefix(ws.Shadow, ws.Path+"/"); in {
+		return filepath.Join(s.tree, rest)
+	}
+	return filepath.Join(s.private, "git")
+}
+
+func (w *Workspaces) home(ws caisson.Workspace) spot { return spot{ws.Path, w.private(ws.ID)} }
+
+func (l *look) lose(kind LossKind, what, how string) {
+	if l.count[kind]++; l.count[kind] <= maxListed {
+		l.found.Losses = append(l.found.Losses, Loss{kind, caisson.Bytes(what), caisson.Bytes(how)})
+	}
+}
+
+// unknown keeps the workspace for want of an answer.
+func (l *look) unknown(what string, err error) {
+	l.lose(LossUnknown, what, caisson.AsError(err).Error())
+}
+
+// Inspect looks at all that a workspace has: the tree twice, inside a box, and
+// from outside its references, logs and processes, after an import. What cannot
+// be had is a loss of kind unknown. An error is returned only where ctx ended.
+func (w *Workspaces) Inspect(ctx context.Context, ws caisson.Workspace, opts InspectOptions) (Inspection, error) {
+	found := Inspection{Workspace: ws, Driver: opts.Driver, Losses: []Loss{}, Changed: []caisson.Bytes{}, Pins: []Pin{}}
+	if opts.Driver != "" {
+		return found, nil
+	}
+	l := &look{w: w, ws: ws, at: w.home(ws), found: &found, count: map[LossKind]int{}}
+	for _, what := range opts.Unknown {
+		l.lose(LossUnknown, what, "")
+	}
+	for _, run := range opts.Runs {
+		l.lose(LossRun, run, "it could be taken up again")
+	}
+	there := l.identity(ctx)
+	if found.Foreign {
+		return found, nil
+	}
+	before, _, _ := w.mark(ctx, found, l.at) // what cannot be marked is said below
+	if there {
+		l.box(ctx, opts)
+	}
+	l.fromOutside(ctx)
+	l.commits(ctx)
+	marks, size, err := w.mark(ctx, found, l.at)
+	if err != nil {
+		l.unknown("the files", err)
+	}
+	found.Marks, found.Size = marks, size
+	if there && (before.Tree != marks.Tree || before.Shadow != marks.Shadow) {
+		found.Unstable = true
+	}
+	l.processes()
+	for kind, n := range l.count {
+		if n > maxListed {
+			found.Losses = append(found.Losses, Loss{kind, caisson.Bytes(fmt.Sprintf("and %d more", n-maxListed)), ""})
+		}
+	}
+	kinds := Losses()
+	slices.SortStableFunc(found.Losses, func(a, b Loss) int {
+		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
+	})
+	return found, ctx.Err()
+}
+
+// identity compares the workspace with its record. It tells whether there is a
+// tree and a shadow to look at.
+func (l *look) identity(ctx context.Context) bool {
+	ws, b := l.ws, l.ws.Binding
+	dev, ino, err := directoryID(ws.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		l.lose(LossDamage, "tree", "its directory is gone")
+	case err != nil || dev != b.TreeDevice || ino != b.TreeInode:
+		l.found.Foreign = true
+		return false
+	}
+	there := err == nil
+	if err := l.w.Check(ctx, ws); err != nil && there {
+		l.lose(LossDamage, "binding", caisson.AsError(err).Error())
+	}
+	if dev, ino, err := directoryID(b.CommonDir); err != nil || dev != b.Device || ino != b.Inode {
+		l.lose(LossDamage, "repository", "it is gone, or is another")
+	} else if l.repo, err = l.w.repository(ctx, b.CommonDir, true); err != nil {
+		l.unknown("the repository", err)
+	}
+	if _, _, err := directoryID(l.at.shadow(ws)); err != nil {
+		l.lose(LossDamage, "shadow", "its git directory is gone")
+		there = false
+	}
+	return there
+}
+
+// mark takes the marks of a workspace where it is now. What cannot be marked
+// has a mark of its own, and the first reason is returned.
+func (w *Workspaces) mark(ctx context.Context, i Inspection, at spot) (Marks, int64, error) {
+	ws := i.Workspace
+	var m Marks
+	var reasons []error
+	var size int64
+	take := func(dir string, skip func(string) bool) caisson.Digest {
+		mark, n, err := markTree(dir, skip)
+		size += n
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return "none"
+		case err != nil:
+			reasons = append(reasons, err)
+			return "unread"
+		}
+		return mark
+	}
+	objects := "objects"
+	if at.shadow(ws) != filepath.Join(at.private, "git") {
+		objects = ".git/objects"
+		m.Shadow = "none"
+		m.Tree = take(at.tree, func(rel string) bool { return rel == objects })
+	} else {
+		m.Tree = take(at.tree, nil)
+		m.Shadow = take(at.shadow(ws), func(rel string) bool { return rel == objects })
+	}
+	m.Outside = "none"
+	if admin := w.ownAdmin(ws); admin != "" {
+		m.Outside = take(admin, nil)
+	}
+	if dev, ino, err := directoryID(ws.Binding.CommonDir); err == nil && dev == ws.Binding.Device && ino == ws.Binding.Inode {
+		if repo, err := w.repository(ctx, ws.Binding.CommonDir, false); err == nil {
+			tip, err := w.branchTip(ctx, repo, ws.Branch)
+			if err != nil {
+				reasons = append(reasons, err)
+			}
+			m.Outside += caisson.Digest(" " + tip)
+		}
+	}
+	var err error
+	if m.Contents, err = markContents(at.tree, i.Changed); err != nil {
+		reasons, m.Contents = append(reasons, err), "unread"
+	}
+	var unseen []string
+	m.Open, unseen, err = holders(ws.Created, at.tree, at.shadow(ws), filepath.Join(at.private, "home"))
+	if err != nil {
+		reasons, m.Open = append(reasons, err), []string{"unread"}
+	}
+	for _, process := range unseen {
+		m.Open = append(m.Open, unseenMark+process)
+	}
+	if m.Open == nil {
+		m.Open = []string{}
+	}
+	return m, size, errors.Join(reasons...)
+}
+
+// unseenMark begins the mark of a process that cannot be looked at.
+const unseenMark = "?"
+
+// processes lists the processes of the marks.
+func (l *look) processes() {
+	for _, mark := range l.found.Marks.Open {
+		if process, unseen := strings.CutPrefix(mark, unseenMark); unseen {
+			l.lose(LossUnknown, process, "it cannot be looked at")
+			continue
+		}
+		process, how, _ := strings.Cut(mark, ": ")
+		l.lose(LossOpen, process, how)
+	}
+}
+
+// ownAdmin returns the worktree's record in the repository; "" where there is
+// none, or where it is not this workspace's.
+func (w *Workspaces) ownAdmin(ws caisson.Workspace) string {
+	b := ws.Binding
+	if b.AdminDir == "" || filepath.Dir(b.AdminDir) != filepath.Join(b.CommonDir, "worktrees") {
+		return ""
+	}
+	if back, err := pointer(filepath.Join(b.AdminDir, "gitdir"), ""); err == nil && back == filepath.Join(ws.Path, ".git") {
+		return b.AdminDir
+	}
+	if why, err := readInside(b.AdminDir, "locked", 4096); err == nil && strings.Contains(string(why), "("+string(ws.ID)+")") {
+		return b.AdminDir
+	}
+	return ""
+}

@@ -1,0 +1,251 @@
+package workspace
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
+)
+
+// Git locks a file by making another of its name with ".lock" behind it. A
+// killed git leaves that, and how old it is proves nothing. One of a reference is
+// removed only where all of this holds: a note of ours says that a command of
+// ours was to write this value to this reference; nobody holds the note, which
+// that command has held too, so that it has ended; and the value is in the lock.
+// All others stay, and are named.
+
+const (
+	// refLockWait is how long git waits for a reference that another git is
+	// writing, which takes it moments, however many wait.
+	refLockWait = 5 * time.Second
+	// packedRefsWait is how long it waits for one that packs all references.
+	packedRefsWait = 30 * time.Second
+	// indexLockWait is how long an index is waited for, which is held for as long
+	// as a checkout takes.
+	indexLockWait = 5 * time.Second
+	// lockPoll is how often one looks again.
+	lockPoll = 20 * time.Millisecond
+)
+
+// waiting makes git wait for locks that another git is about to give back.
+func waiting() []string {
+	return []string{
+		fmt.Sprint("core.filesRefLockTimeout=", refLockWait.Milliseconds()),
+		fmt.Sprint("core.packedRefsTimeout=", packedRefsWait.Milliseconds()),
+	}
+}
+
+var lockedFile = regexp.MustCompile(`Unable to create '(.+\.lock)': File exists`)
+
+// lockIn returns the lock that a git command could not have, or "".
+func lockIn(err error) string {
+	var exit *exitError
+	if !errors.As(err, &exit) {
+		return ""
+	}
+	found := lockedFile.FindStringSubmatch(exit.complaint)
+	if found == nil {
+		return ""
+	}
+	// Git names it as it found it, through the view.
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(found[1])); err == nil {
+		return filepath.Join(dir, filepath.Base(found[1]))
+	}
+	return found[1]
+}
+
+// heldLock is the error of a lock that nobody gave back in time.
+func heldLock(doing, lock string, err error) error {
+	return caisson.Errorf(caisson.CodeRepositoryBusy, "%s: another git holds %s: %w", doing, printable(lock), err).
+		WithHint("If no git is at work in this repository, one was killed: remove %s. Then try again.", printable(lock)).With("file", printable(lock))
+}
+
+// pause waits for a moment; false where ctx has ended.
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(lockPoll):
+		return true
+	}
+}
+
+// update is what a command is to write to references of a repository.
+type update struct {
+	Common string            `json:"common"`
+	Refs   map[string]string `json:"refs"` // name → value
+}
+
+func (w *Workspaces) updates() string { return filepath.Join(w.opts.StateDir, "updates") }
+
+// noteUpdate notes what is about to be written. Whoever is given the note's file
+// holds it too; it is forgotten when all is done.
+func (w *Workspaces) noteUpdate(repo *repository, updates []refUpdate) (*lockfile.Shared, error) {
+	if err := os.MkdirAll(w.updates(), 0o700); err != nil {
+		return nil, err
+	}
+	u := update{repo.common, map[string]string{}}
+	for _, r := range updates {
+		if r.to != absent {
+			u.Refs[r.name] = r.to
+		}
+	}
+	raw, err := json.Marshal(u)
+	if err != nil {
+		return nil, err
+	}
+	return lockfile.Create(filepath.Join(w.updates(), rand.Text()), raw)
+}
+
+// updateRemains lists the notes of commands that were to write references.
+func (w *Workspaces) updateRemains() []remain {
+	entries, _ := os.ReadDir(w.updates()) // none before the first
+	var found []remain
+	for _, entry := range entries {
+		path := filepath.Join(w.updates(), entry.Name())
+		r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: path, Live: true}, remove: func(context.Context) error { return w.undoUpdate(path) }}
+		info, err := os.Lstat(path)
+		if err != nil {
+			continue // it is done
+		}
+		held, err := info.Size() == 0 && time.Since(info.ModTime()) < young, error(nil)
+		if !held { // else to look at its lock could keep its maker from it
+			held, err = lockfile.Held(path)
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			r.Why = "whether it is held cannot be told: " + err.Error()
+		case held:
+			r.Why = "a git command that writes references holds it"
+		default:
+			r.Live, r.Why = false, "the git command that wrote references was killed"
+		}
+		found = append(found, r)
+	}
+	return found
+}
+
+// undoUpdates removes the locks of references that killed commands left.
+func (w *Workspaces) undoUpdates(ctx context.Context) error {
+	var errs []error
+	for _, r := range w.updateRemains() {
+		if !r.Live {
+			errs = append(errs, r.remove(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// undoUpdate removes what the command of a note left, and the note.
+func (w *Workspaces) undoUpdate(path string) error {
+	note, held, err := lockfile.TryExisting(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // another has done it
+	}
+	if err != nil || held {
+		return err
+	}
+	raw, err := lockfile.Note(path)
+	if err != nil {
+		return errors.Join(err, note.Close())
+	}
+	var u update
+	if json.Unmarshal(raw, &u) == nil && filepath.IsAbs(u.Common) {
+		if root, err := os.OpenRoot(u.Common); err == nil {
+			defer root.Close()
+			for name, to := range u.Refs {
+				if !isRefName(name) || !isObjectID(to) {
+					continue
+				}
+				if in, err := readRegular(root, name+".lock", 256); err == nil && string(in) == to+"\n" {
+					if err := root.Remove(name + ".lock"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+						return errors.Join(err, note.Close())
+					}
+				}
+			}
+		}
+	}
+	return forget(note)
+}
+
+// writeRefs runs a command that writes references, which may be killed.
+func (w *Workspaces) writeRefs(ctx context.Context, repo *repository, inv invocation, updates []refUpdate) error {
+	if err := w.undoUpdates(ctx); err != nil {
+		return fmt.Errorf("remove what killed commands left locked: %w", err)
+	}
+	if !slices.ContainsFunc(updates, func(u refUpdate) bool { return u.to != absent }) {
+		_, err := w.git.run(ctx, inv) // nothing to note, which a full disk would not take
+		return err
+	}
+	note, err := w.noteUpdate(repo, updates)
+	if err != nil {
+		return fmt.Errorf("note what is to be written: %w", err)
+	}
+	inv.files = append(inv.files, note.File)
+	_, err = w.git.run(ctx, inv)
+	if err == nil || lockIn(err) != "" || statusOf(err) > 0 && statusOf(err) < signalled {
+		return errors.Join(err, forget(note))
+	}
+	// It was killed: the next one looks what is left.
+	return errors.Join(err, note.Close())
+}
+
+// signalled is the first exit status that says that a command was killed.
+const signalled = 129
+
+// shadowLocks are what git inside holds while it writes.
+var shadowLocks = [...]string{"index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "caisson-index.lock", "shallow.lock"}
+
+// Unlock removes the locks of git that was killed inside: it would stop the next
+// one. To be called where every box of the workspace's run has ended.
+func (w *Workspaces) Unlock(ws caisson.Workspace) error {
+	root, err := boundShadow(ws)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, name := range shadowLocks {
+		_ = root.Remove(name) // not there; else git inside says so
+	}
+	seen := 0
+	unlockRefs(root, "refs", 0, &seen)
+	return nil
+}
+
+// unlockRefs removes the locks of references below dir. What is beyond the
+// bounds of what is looked at stays; git inside says so.
+func unlockRefs(root *os.Root, dir string, depth int, seen *int) {
+	f, err := root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	entries, _ := f.ReadDir(2 * maxRefs)
+	_ = f.Close()
+	for _, entry := range entries {
+		if *seen++; *seen > 2*maxRefs {
+			return
+		}
+		name := path.Join(dir, entry.Name())
+		switch {
+		case entry.IsDir() && depth < maxRefDepth:
+			unlockRefs(root, name, depth+1, seen)
+		case entry.Type().IsRegular() && strings.HasSuffix(name, ".lock"):
+			_ = root.Remove(name)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package workspace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/ledger/sqlite"
+	"github.com/caisson-run/caisson/sandbox/namespace"
+	"github.com/caisson-run/caisson/sandbox/sandboxtest"
+	"github.com/caisson-run/caisson/workspace"
+)
+
+const (
+	// manyEnv makes the test program one of several that work at once: state
+	// directory, repository, first and last number.
+	manyEnv = "CAISSON_TEST_MANY"
+	// manyAtOnce is how many workspaces there are.
+	manyAtOnce = 20
+	// manyProcesses is how many processes make them, each with as many goroutines
+	// as it has workspaces.
+	manyProcesses = 4
+)
+
+// several is one process of TestManyAtOnce.
+func several() int {
+	fields := strings.Split(os.Getenv(manyEnv), "\n")
+	var from, to int
+	if _, err := fmt.Sscan(fields[2], &from, &to); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	ctx := context.Background()
+	ledger, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(fields[0], "ledger.db")})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	engine := namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()})
+	w := workspace.New(workspace.Options{StateDir: fields[0], Ledger: ledger})
+	errs := make([]error, to-from)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			if err := one(ctx, w, engine, fields[1], from+i); err != nil {
+				errs[i] = fmt.Errorf("workspace %d: %w", from+i, err)
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(append(errs, w.Tidy(ctx), engine.Close(), ledger.Close())...); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// one makes a workspace, commits three times inside, imports each and keeps a
+// snapshot after each.
+func one(ctx context.Context, w *workspace.Workspaces, engine caisson.Engine, repo string, n int) (err error) {
+	ws, err := w.Create(ctx, workspace.CreateSpec{Dir: repo, Name: fmt.Sprint("m", n), Base: "main"})
+	if err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	box, err := engine.Open(ctx, caisson.SandboxSpec{
+		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home,
+	})
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	for turn := range 3 {
+		line := fmt.Sprintf("echo %d >>of%d.txt && git add of%d.txt && git commit -qm 'turn %d' && echo later >later.txt", turn, n, n, turn)
+		p, err := box.Hold(ctx, caisson.Command{Line: line})
+		if err != nil {
+			return err
+		}
+		if err := p.Release(); err != nil {
+			return err
+		}
+		if exit, err := p.Wait(ctx); err != nil || exit.Code != 0 {
+			return fmt.Errorf("commit: %+v, %w", exit, err)
+		}
+		got, err := w.Import(ctx, ws, box, workspace.ImportOptions{})
+		if err != nil || !got.Moved || got.IndexKept != "" || got.Diverged != "" {
+			return fmt.Errorf("import: %+v, %w", got, err)
+		}
+		snap, err := w.Snapshot(ctx, ws, box, caisson.RunID(ws.Name), turn)
+		if err != nil || !snap.Changed || snap.Partial != "" {
+			return fmt.Errorf("snapshot: %+v, %w", snap, err)
+		}
+	}
+	return nil
+}
+
+// personal is a round of what a person does meanwhile in the main checkout.
+func (wd *world) personal(n int) error {
+	for _, args := range [][]string{
+		{"commit", "-q", "--allow-empty", "-m", fmt.Sprint("own ", n)},
+		{"worktree", "prune", "--expire=now"},
+		{"branch", "-f", "spare"},
+		{"branch", "-M", "spare", "caisson/spare"}, // beside ours
+		{"fetch", "-q", "--prune", wd.repo + "-other", "+refs/heads/*:refs/remotes/other/*"},
+		{"pack-refs", "--all"},
+		{"checkout", "-q", "-B", "side"},
+		{"worktree", "add", "-q", "--detach", filepath.Join(wd.home, "w")},
+		{"gc", "--auto", "-q"},
+		{"checkout", "-q", "main"},
+		{"worktree", "remove", filepath.Join(wd.home, "w")},
+		{"branch", "-q", "-D", "caisson/spare"},
+	} {
+		if out, err := wd.tryGit(wd.repo, args...); err != nil {
+			return fmt.Errorf("git %s: %w: %s", args, err, out)
+		}
+	}
+	return nil
+}
+
+// Twenty workspaces of one repository are made, committed to, imported and kept
+// by goroutines of several processes, while their person works in the main
+// checkout. Nothing fails, and nothing is lost.
+func TestManyAtOnce(t *testing.T) {
+	wd := newWorld(t)
+	newBox(t, wd.create(workspace.CreateSpec{Name: "probe"})) // skips where there is no boundary
+	wd.git("clone", "-q", wd.repo, wd.repo+"-other")
+	wd.git("config", "gc.auto", "20") // so that it has a reason each time
+	wd.git("config", "gc.autoDetach", "false")
+	var children []*exec.Cmd
+	var outs []*strings.Builder
+	for i := range manyProcesses {
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+		each := manyAtOnce / manyProcesses
+		cmd.Env = append(os.Environ(), "HOME="+wd.home, manyEnv+"="+strings.Join([]string{wd.state, wd.repo, fmt.Sprint(i*each, (i+1)*each)}, "\n"))
+		out := &strings.Builder{}
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		children, outs = append(children, cmd), append(outs, out)
+	}
+	ended := make(chan struct{})
+	go func() { // ends with the children
+		defer close(ended)
+		for i, c := range children {
+			if err := c.Wait(); err != nil {
+				t.Errorf("process %d: %v: %s", i, err, outs[i])
+			}
+		}
+	}()
+	rounds := 0
+	for working := true; working; rounds++ {
+		if err := wd.personal(rounds); err != nil {
+			t.Error(err)
+			break
+		}
+		select {
+		case <-ended:
+			working = false
+		default:
+		}
+	}
+	<-ended
+	t.Logf("the person did %d rounds meanwhile", rounds)
+	wd.wantAll()
+	if n := wd.git("rev-list", "--count", "--grep=^own", "main"); n != fmt.Sprint(rounds) {
+		t.Errorf("of %d commits of the person %s are left", rounds, n)
+	}
+}
+
+// wantAll checks that the work of TestManyAtOnce is there.
+func (wd *world) wantAll() {
+	wd.t.Helper()
+	all, err := wd.store.Workspaces(wd.t.Context(), caisson.WorkspaceFilter{})
+	if err != nil || len(all) != manyAtOnce+1 {
+		wd.t.Fatalf("%d are on record, %v", len(all), err)
+	}
+	for _, ws := range all {
+		if ws.Name == "probe" {
+			continue
+		}
+		if err := wd.w.Check(wd.t.Context(), ws); err != nil {
+			wd.t.Error(err)
+		}
+		if n := wd.git("rev-list", "--count", ws.Base+".."+ws.Branch); n != "3" {
+			wd.t.Errorf("%s has %s commits", ws.Branch, n)
+		}
+		for turn := range 3 {
+			ref := workspace.SnapshotRef(caisson.RunID(ws.Name), turn)
+			if got := wd.git("show", ref+":later.txt"); got != "later" {
+				wd.t.Errorf("%s has %q", ref, got)
+			}
+		}
+		if got := wd.gitIn(ws.Path, "status", "--porcelain"); got != "?? later.txt" {
+			wd.t.Errorf("status of %s outside: %q", ws.Name, got)
+		}
+	}
+	if out, err := wd.tryGit(wd.repo, "fsck", "--strict"); err != nil {
+		wd.t.Errorf("%v: %s", err, out)
+	}
+	for _, dir := range []string{filepath.Join(wd.repo, ".git"), wd.state} {
+		for _, name := range []string{"*.lock", "*/*.lock", "*/*/*.lock", "*/*/*/*.lock", "caisson-*", "worktrees/*/caisson-*", "updates/*", "making/*"} {
+			if left, err := filepath.Glob(filepath.Join(dir, name)); err != nil || len(left) > 0 {
+				wd.t.Errorf("%q is left, %v", left, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package workspace
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-run/caisson"
+)
+
+const (
+	// keepLast is how many of the latest snapshots are all kept.
+	keepLast = 20
+	// keepEach is of how many older ones one is kept: that with a number which
+	// it divides.
+	keepEach = 10
+)
+
+// thinned returns those of rising numbers whose snapshots are dropped.
+func thinned(numbers []int) []int {
+	var drop []int
+	for i, n := range numbers {
+		if i < len(numbers)-keepLast && n%keepEach != 0 {
+			drop = append(drop, n)
+		}
+	}
+	return drop
+}
+
+// numberedRef is a reference whose last part is a number.
+type numberedRef struct {
+	n        int
+	name, id string
+}
+
+// numbered lists the references prefix/<number>, rising.
+func (w *Workspaces) numbered(ctx context.Context, repo *repository, prefix string) ([]numberedRef, error) {
+	out, err := w.git.run(ctx, repo.in("for-each-ref", "--format=%(refname) %(objectname)", prefix))
+	if err != nil {
+		return nil, failed("list the snapshots", err)
+	}
+	var found []numberedRef
+	for line := range strings.Lines(string(out)) {
+		name, id, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if n, err := strconv.Atoi(strings.TrimPrefix(name, prefix)); err == nil {
+			found = append(found, numberedRef{n, name, id})
+		}
+	}
+	slices.SortFunc(found, func(a, b numberedRef) int { return cmp.Compare(a.n, b.n) })
+	return found, nil
+}
+
+// thin drops old snapshots below prefix. Where that does not succeed they stay,
+// and go with the next snapshot: it is no reason to do without this one.
+func (w *Workspaces) thin(ctx context.Context, repo *repository, prefix string) {
+	kept, err := w.numbered(ctx, repo, prefix)
+	if err != nil {
+		return
+	}
+	numbers := make([]int, len(kept))
+	for i, k := range kept {
+		numbers[i] = k.n
+	}
+	drop := thinned(numbers)
+	var updates []refUpdate
+	for _, k := range kept {
+		if slices.Contains(drop, k.n) {
+			updates = append(updates, refUpdate{k.name, absent, k.id})
+		}
+	}
+	_ = w.updateRefs(ctx, repo, "", updates...)
+}
+
+// DropSnapshots drops the snapshots of a workspace, and of the runs that worked
+// in it: to be called when they can be asked for no more. One that is replaced
+// meanwhile stays, and all with it.
+func (w *Workspaces) DropSnapshots(ctx context.Context, ws caisson.Workspace) error {
+	repo, err := w.boundRepository(ctx, ws)
+	if err != nil || repo == nil {
+		return err
+	}
+	out, err := w.git.run(ctx, repo.in("for-each-ref", "--format=%(objectname) %(refname)", demandPrefix(ws), "refs/caisson/runs/"))
+	if err != nil {
+		return failed("list the snapshots", err)
+	}
+	ours := map[caisson.RunID]bool{"": true, ws.Run: true}
+	var updates []refUpdate
+	for line := range strings.Lines(string(out)) {
+		id, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		rest, of := strings.CutPrefix(name, "refs/caisson/runs/")
+		text, _, _ := strings.Cut(rest, "/")
+		run := caisson.RunID(text)
+		if !of {
+			run = ""
+		}
+		if _, known := ours[run]; !known {
+			r, err := w.opts.Ledger.Run(ctx, run)
+			if err != nil && caisson.CodeOf(err) != caisson.CodeNotFound {
+				return err
+			}
+			ours[run] = err == nil && r.Spec.Workspace == ws.ID
+		}
+		if ours[run] {
+			updates = append(updates, refUpdate{name, absent, id})
+		}
+	}
+	if err := w.updateRefs(ctx, repo, "", updates...); err != nil {
+		return failed("drop the snapshots", err)
+	}
+	return nil
+}

@@ -47,6 +47,9 @@ cd ../..; git add libs/dep; git commit -qm 'move dep'`)
 	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
 		t.Errorf("outer status %q", s)
 	}
+	if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	dep := filepath.Join(wd.repo, ".git", "modules", "dep-name")
 	wd.loseShadow(ws)
 	for _, dir := range []string{dep, filepath.Join(dep, "modules", "in", "ner")} {
@@ -56,9 +59,6 @@ cd ../..; git add libs/dep; git commit -qm 'move dep'`)
 	}
 	wd.gitIn(dep, "rev-list", "--objects", lost)
 	// The person takes it all without a network.
-	if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	wd.git("submodule", "--quiet", "update", "--recursive", "--no-fetch")
 	if s := wd.git("-C", "libs/dep", "log", "-2", "--format=%s"); s != "two-in-dep\none-in-dep" {
 		t.Errorf("the submodule is at %q", s)

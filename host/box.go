@@ -64,7 +64,8 @@ func (h *Host) boxSpec(run caisson.RunSpec, ws *caisson.Workspace) caisson.Sandb
 	}
 	if ws != nil {
 		spec.Workspace, spec.GitCover, spec.GitDir = ws.Path, ws.Cover, ws.Shadow
-		spec.GitObjects, spec.Home = ws.Objects, ws.Home
+		lent := workspace.Lend(*ws)
+		spec.GitObjects, spec.GitTrees, spec.Home = lent.Objects, lent.Trees, ws.Home
 	}
 	return spec
 }

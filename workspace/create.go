@@ -39,6 +39,8 @@ type creation struct {
 	at   place
 	ws   caisson.Workspace
 	undo []func()
+
+	modules []*module // of the base
 }
 
 // Create makes a workspace: a worktree on a branch of its own, and the shadow
@@ -90,7 +92,7 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 func (c *creation) make(ctx context.Context, spec CreateSpec) error {
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error { return c.chooseBase(ctx, spec.Base) },
-		c.checkBase, c.checkBranch, c.makeTree, c.makeBranch, c.checkOut, c.makeShadow,
+		c.findModules, c.checkBranch, c.makeTree, c.makeBranch, c.checkOut, c.makeShadow,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -129,6 +131,9 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base with `--base`.")
 	}
 	c.ws.Base = commit
+	if err := c.checkWhole(ctx); err != nil {
+		return err
+	}
 	if base != "" {
 		if _, err := c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+base)); err == nil {
 			c.ws.BaseRef = base
@@ -171,40 +176,33 @@ func (w *Workspaces) clean(ctx context.Context, repo *repository, at checkout, c
 	return true, nil
 }
 
-// checkBase refuses trees that a workspace could not hold whole.
-func (c *creation) checkBase(ctx context.Context) error {
-	out, err := c.git.run(ctx, c.repo.in("ls-tree", "-r", "-z", "--full-tree", c.ws.Base))
-	if err != nil {
-		return failed("read the tree of the base", err)
-	}
-	var attributes []string
-	for _, entry := range splitZ(out) {
-		meta, path, _ := strings.Cut(entry, "\t")
-		fields := strings.Fields(meta)
-		if len(fields) != 3 {
-			continue
-		}
-		if fields[0] == "160000" {
-			return caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository has submodules (%s)", printable(path)).WithHint("A workspace cannot hold submodules yet.")
-		}
-		if path == ".gitattributes" || strings.HasSuffix(path, "/.gitattributes") {
-			attributes = append(attributes, fields[2])
-		}
-	}
-	if len(attributes) == 0 {
+// checkWhole refuses a base of which objects are missing.
+func (c *creation) checkWhole(ctx context.Context) error {
+	if !c.repo.partial {
 		return nil
 	}
-	inv := c.repo.in("cat-file", "--batch")
-	inv.stdin = strings.NewReader(strings.Join(attributes, "\n") + "\n")
-	if out, err = c.git.run(ctx, inv); err != nil {
-		return failed("read the attributes of the base", err)
+	missing, err := c.w.missing(ctx, c.repo, c.ws.Base)
+	if err != nil || missing == 0 {
+		return err
 	}
-	for _, word := range strings.Fields(string(out)) {
-		if word == "filter=lfs" {
-			return caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository keeps files in Git LFS").WithHint("A workspace cannot carry LFS objects yet.")
+	return caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository is a partial clone, and %d objects of the base have not been fetched", missing).
+		WithHint("`git archive --output=/dev/null %s` fetches them.", c.ws.Base).With("missing", missing)
+}
+
+// missing counts the objects of a commit and its tree that the repository does
+// not have. Nothing is fetched.
+func (w *Workspaces) missing(ctx context.Context, repo *repository, commit string) (int, error) {
+	out, err := w.git.run(ctx, repo.in("rev-list", "--objects", "--no-object-names", "--no-walk", "--missing=print", commit))
+	if err != nil {
+		return 0, failed("look for what is missing of "+commit, err)
+	}
+	n := 0
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "?") {
+			n++
 		}
 	}
-	return nil
+	return n, nil
 }
 
 // checkBranch refuses a branch that is there or in use.
@@ -390,7 +388,7 @@ func (c *creation) checkOut(ctx context.Context) error {
 	}()
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
 	inv.index, inv.tree, inv.dir = c.index(), c.ws.Path, c.ws.Path
-	inv.config = manyWorkers
+	inv.config, inv.env = manyWorkers, lfsEnv()
 	_, err := c.git.run(ctx, inv)
 	c.ws.Binding.RootCommit = <-root
 	if err != nil {

@@ -32,6 +32,7 @@ type repository struct {
 	common   string
 	view     string // git directory of ours: the repository's objects and references, our configuration
 	format   string // sha1, sha256
+	partial  bool   // objects were left out when it was cloned, and may be missing
 	settings []setting
 }
 
@@ -235,9 +236,6 @@ func (r *repository) supported() error {
 	if r.format != "sha1" && r.format != "sha256" {
 		return refuse("names objects by "+r.format+", which is not known here", "Use sha1 or sha256.")
 	}
-	if _, err := os.Lstat(filepath.Join(r.common, "shallow")); err == nil {
-		return refuse("is a shallow clone, whose history cannot be checked", "`git fetch --unshallow` makes it whole.")
-	}
 	for _, s := range r.settings {
 		if s.own {
 			continue
@@ -245,7 +243,7 @@ func (r *repository) supported() error {
 		ext, isExt := strings.CutPrefix(s.key, "extensions.")
 		switch {
 		case isExt && ext == "partialclone", strings.HasPrefix(s.key, "remote.") && strings.HasSuffix(s.key, ".promisor") && truth(s.value):
-			return refuse("is a partial clone, whose missing objects an agent could not fetch", "Fetch all objects: clone it again without --filter.")
+			r.partial = true
 		case isExt && ext == "refstorage" && s.value != "files":
 			return refuse("keeps its references as "+printable(s.value), "`git refs migrate --ref-format=files` changes that.")
 		case isExt && !slices.Contains([]string{"objectformat", "refstorage", "worktreeconfig", "noop", "preciousobjects", "relativeworktrees"}, ext):
@@ -263,7 +261,11 @@ func (r *repository) writeView() error {
 	if err := os.MkdirAll(r.view, 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{"objects", "refs", "logs", "packed-refs"} {
+	names := []string{"objects", "refs", "logs", "packed-refs", "shallow"}
+	if info, err := os.Stat(filepath.Join(r.common, "lfs")); err == nil && info.IsDir() {
+		names = append(names, "lfs") // for the person's own filter
+	}
+	for _, name := range names {
 		link, to := filepath.Join(r.view, name), filepath.Join(r.common, name)
 		err := os.Symlink(to, link)
 		if errors.Is(err, fs.ErrExist) {
@@ -305,6 +307,22 @@ func (r *repository) writeView() error {
 	}
 	// It names no branch, so that no reference moves what a person checked out.
 	return writeFile(filepath.Join(r.view, "HEAD"), []byte("ref: refs/caisson/none\n"), 0o600)
+}
+
+// shallow returns the commits at which the history ends, as git notes them; nil
+// where all of it is there.
+func (r *repository) shallow() []byte {
+	raw, err := readInside(r.common, "shallow", 16<<20)
+	if err != nil {
+		return nil
+	}
+	var b bytes.Buffer
+	for line := range strings.Lines(string(raw)) {
+		if id := strings.TrimSpace(line); isObjectID(id) {
+			b.WriteString(id + "\n")
+		}
+	}
+	return b.Bytes()
 }
 
 // in returns an invocation on the repository's view.

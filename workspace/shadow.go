@@ -25,7 +25,7 @@ const (
 )
 
 // private is the directory that holds what a workspace has beside its tree:
-// git/ and home/, which a box may write, and cover and state, which it may not.
+// git/, home/ and modules/, which a box may write, and cover and state, which it may not.
 func (w *Workspaces) private(id caisson.WorkspaceID) string {
 	return filepath.Join(w.opts.StateDir, "shadows", string(id))
 }
@@ -60,7 +60,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.ws.Objects = objects
+	c.ws.Objects = append(slices.Clone(objects), lfsObjects(c.repo.common)...)
 	b := &c.ws.Binding
 	if b.ObjectsDevice, b.ObjectsInode, err = directoryID(objects[0]); err != nil {
 		return failed("look at the repository's objects", err)
@@ -92,19 +92,24 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		{"git/objects/info/alternates", []byte(strings.Join(objects, "\n") + "\n")},
 		{"git/index", index},
 		{"git/config", c.shadowConfig()},
-		{"git/info/exclude", c.excludes()},
-		{"git/info/attributes", c.attributes()},
+		{"git/shallow", c.repo.shallow()},
+		{"git/" + lfsName, []byte(lfsScript)},
+		{"git/info/exclude", c.excludesOf(c.repo)},
+		{"git/info/attributes", attributesOf(c.repo)},
 		{"cover", []byte("gitdir: " + c.ws.Shadow + "\n")},
 	} {
-		if file.name == "cover" && c.ws.Cover == "" {
+		if file.data == nil || file.name == "cover" && c.ws.Cover == "" {
 			continue
 		}
 		if err := writeFile(at(file.name), file.data, 0o644); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
-	if err := c.copyHooks(); err != nil {
+	if err := copyHooks(c.repo.common, c.ws.Shadow); err != nil {
 		return failed("copy the hooks", err)
+	}
+	if err := c.makeModules(ctx); err != nil {
+		return err
 	}
 	return c.w.writeState(c.ws, state{Refs: listRefs(refs), Tip: c.ws.Base, Snapshot: taken{c.ws.Base, tree, c.ws.Base}})
 }
@@ -127,12 +132,20 @@ func (c *creation) treeAndTip(ctx context.Context) (tree, tip string, err error)
 	return tree, tip, nil
 }
 
-// shadowConfig is the configuration inside: the person's name and address, and
-// of the rest what has a meaning there and holds no secret.
+// shadowConfig is the configuration inside.
 func (c *creation) shadowConfig() []byte {
+	b := bytes.NewBuffer(c.shadowConfigOf(c.repo, c.ws.Shadow))
+	writeSettings(b, c.moduleSettings())
+	return b.Bytes()
+}
+
+// shadowConfigOf is the configuration of a repository's git directory inside: the
+// person's name and address, and of the rest what has a meaning there and holds
+// no secret.
+func (c *creation) shadowConfigOf(repo *repository, shadow string) []byte {
 	var b bytes.Buffer
 	version := "0"
-	if c.repo.format != "sha1" {
+	if repo.format != "sha1" || repo.partial {
 		version = "1"
 	}
 	writeSettings(&b, []setting{
@@ -144,20 +157,23 @@ func (c *creation) shadowConfig() []byte {
 		{key: "core.trustctime", value: "false"},
 		{key: "gc.auto", value: "0"},
 	})
-	if c.repo.format != "sha1" {
-		writeSettings(&b, []setting{{key: "extensions.objectformat", value: c.repo.format}})
+	if repo.format != "sha1" {
+		writeSettings(&b, []setting{{key: "extensions.objectformat", value: repo.format}})
 	}
-	writeSettings(&b, slices.DeleteFunc(slices.Clone(c.repo.settings), func(s setting) bool { return !forBox(s) }))
+	if repo.partial { // git inside takes objects that were never fetched for that; there is nobody to ask for them
+		writeSettings(&b, []setting{{key: "extensions.partialclone", value: "borrowed"}, {key: "remote.borrowed.promisor", value: "true"}})
+	}
+	writeSettings(&b, lfsInside(slices.DeleteFunc(slices.Clone(repo.settings), func(s setting) bool { return !forBox(s) }), shadow))
 	return b.Bytes()
 }
 
-// excludes joins the repository's own ignore file and the person's. Where the
+// excludesOf joins the repository's own ignore file and the person's. Where the
 // person's is, is asked of the person's configuration only: a repository could
 // name any file of the host.
-func (c *creation) excludes() []byte {
-	own, _ := readInside(c.repo.common, "info/exclude", 1<<20)
+func (c *creation) excludesOf(repo *repository) []byte {
+	own, _ := readInside(repo.common, "info/exclude", 1<<20)
 	where := ""
-	for _, s := range c.repo.settings {
+	for _, s := range repo.settings {
 		if s.own && s.key == "core.excludesfile" {
 			where = s.value
 		}
@@ -181,9 +197,9 @@ func (c *creation) excludes() []byte {
 	return slices.Concat(own, []byte("\n"), theirs)
 }
 
-// attributes are the repository's own, beside those in its tree.
-func (c *creation) attributes() []byte {
-	own, _ := readInside(c.repo.common, "info/attributes", 1<<20)
+// attributesOf are the repository's own, beside those in its tree.
+func attributesOf(repo *repository) []byte {
+	own, _ := readInside(repo.common, "info/attributes", 1<<20)
 	return own
 }
 
@@ -200,8 +216,8 @@ func (w *Workspaces) env(key string) string {
 // copyHooks copies the repository's hooks, which run inside only. A hooks
 // directory, or a hook, that is a link out of the git directory or cannot be
 // read is left out: it could lead to any file of the host.
-func (c *creation) copyHooks() error {
-	root, err := os.OpenRoot(c.repo.common)
+func copyHooks(common, shadow string) error {
+	root, err := os.OpenRoot(common)
 	if err != nil {
 		return err
 	}
@@ -223,7 +239,7 @@ func (c *creation) copyHooks() error {
 		if err != nil {
 			continue
 		}
-		if err := writeFile(filepath.Join(c.ws.Shadow, "hooks", name), data, 0o755); err != nil {
+		if err := writeFile(filepath.Join(shadow, "hooks", name), data, 0o755); err != nil {
 			return err
 		}
 	}

@@ -249,6 +249,9 @@ func (w *Workspaces) unmake(ctx context.Context, ws caisson.Workspace) error {
 		return err
 	}
 	_ = os.Remove(filepath.Dir(ws.Path)) // only where it is empty
+	if err := w.unmakeModules(ctx, ws); err != nil {
+		return err
+	}
 	if err := w.unmakeBranch(ctx, ws); err != nil {
 		return err
 	}

@@ -109,10 +109,16 @@ func (a *app) run(ctx context.Context, h *host.Host, want host.RunRequest, detac
 	}
 	if !a.json {
 		where := "no workspace"
-		if ws, err := h.Ledger.Workspace(ctx, r.Spec.Workspace); err == nil {
+		ws, err := h.Ledger.Workspace(ctx, r.Spec.Workspace)
+		if err == nil {
 			where = "branch " + ws.Branch
 		}
 		fmt.Fprintf(a.io.Err, "  run %s  %s  sandbox %s\n", r.ID, printable(where), r.Spec.Engine)
+		for _, m := range ws.Submodules {
+			if m.Empty != "" {
+				fmt.Fprintf(a.io.Err, "  submodule %s is empty: %s\n", printable(m.Path), printable(m.Empty))
+			}
+		}
 	}
 	return a.drive(ctx, h, r, host.DriveOptions{})
 }

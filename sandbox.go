@@ -110,6 +110,11 @@ type SandboxSpec struct {
 	GitDir string
 	// GitObjects are object directories borrowed read-only at the same paths.
 	GitObjects []string
+	// GitTrees are directories of the host that are shown, read-write, in place
+	// of empty ones in the workspace, which must be there: trees of submodules.
+	// An engine that cannot show one thing in the place of another leaves them
+	// empty.
+	GitTrees []Mount
 	// Home is a directory of the workspace's own that is HOME inside. Empty: a
 	// private one that ends with the sandbox.
 	Home    string

@@ -37,7 +37,22 @@ type Workspace struct {
 	Shadow  string        `json:"shadow"` // git directory that is used inside, absolute; of a clone Path/.git
 	Cover   string        `json:"cover"`  // file shown in place of Path/.git; of a clone empty
 	Home    string        `json:"home"`
-	Objects []string      `json:"objects"` // object directories borrowed read-only
+	Objects []string      `json:"objects"` // object directories borrowed read-only, also those of submodules and of Git LFS
+	// Submodules of the base; their trees are the workspace's own, and shown
+	// inside only.
+	Submodules []Submodule `json:"submodules,omitempty"`
+}
+
+// Submodule is a submodule of a workspace's base.
+type Submodule struct {
+	Name       string `json:"name"`
+	Path       string `json:"path"`                 // in the tree
+	Commit     string `json:"commit"`               // that the base records
+	Tree       string `json:"tree"`                 // on the host, shown inside at Path; of a nested one, in that of the one it is in
+	GitDir     string `json:"git_dir,omitempty"`    // inside, in the shadow; "" where Empty is set
+	Repository string `json:"repository,omitempty"` // outside, whose objects it borrows; "" where Empty is set
+	Nested     bool   `json:"nested,omitempty"`     // in the tree of another one
+	Empty      string `json:"empty,omitempty"`      // why nothing is in it, in a clause
 }
 
 // Binding is what a workspace is bound to.

@@ -56,6 +56,7 @@ var metrics = slices.Concat(enginesMetrics(), []metric{
 	{name: "workspace.create", n: 40, measure: workspaceCreate, must: []bound{most("ratio", 1.5)}},
 	{name: "workspace.create.big", n: 200, longest: bigFor, measure: workspaceCreateBig, must: []bound{most("ratio", 1.5)}},
 	{name: "workspace.snapshot", n: 200, longest: bigFor, measure: workspaceSnapshot, must: []bound{most("ratio", 2), most("ours", 1000)}},
+	{name: "workspace.inspect", n: 200, longest: bigFor, measure: workspaceInspect, must: []bound{most("ratio", 3)}},
 	{name: "workspace.import", n: 40, measure: workspaceImport, must: []bound{most("ours", 50)}},
 })
 
@@ -78,7 +79,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, progress io.Writ
 	b := &bench{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture and proxy.throughput, runs of open.parked, thousands of files of workspace.create.big and workspace.snapshot (0: what the metric wants)")
+	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture and proxy.throughput, runs of open.parked, thousands of files of workspace.create.big, .snapshot and .inspect (0: what the metric wants)")
 	flags.StringVar(&b.bin, "bin", "bin", "directory with caisson and caisson-guest")
 	flags.StringVar(&b.dir, "dir", "", "directory for what is written (the state directory, else the working directory)")
 	ledger := flags.String("decider", "", "decide the reviews of this ledger that standard input names; review.decide starts it")

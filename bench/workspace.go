@@ -39,6 +39,7 @@ type person struct {
 	state string
 	env   []string
 	work  *workspace.Workspaces
+	open  func(context.Context, caisson.Workspace) (workspace.OpenedBox, error)
 	n     int // names that were used
 }
 
@@ -70,7 +71,10 @@ func (b *bench) withPerson(ctx context.Context, files int, do func(*person) erro
 		return err
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
-	p.work = workspace.New(workspace.Options{StateDir: p.state, Ledger: ledger, Env: p.env})
+	p.work = workspace.New(workspace.Options{
+		StateDir: p.state, Ledger: ledger, Env: p.env,
+		Box: func(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) { return p.open(ctx, ws) },
+	})
 	return do(p)
 }
 
@@ -251,14 +255,18 @@ func (p *person) withBox(ctx context.Context, b *bench, do func(caisson.Workspac
 		return err
 	}
 	defer end() //nolint:errcheck // what it keeps is its own memory
+	open := func(ctx context.Context, ws caisson.Workspace) (caisson.Sandbox, error) {
+		return e.Open(ctx, caisson.SandboxSpec{
+			ID: caisson.NewSandboxID(), Require: []caisson.Control{},
+			Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home,
+		})
+	}
+	p.open = func(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) { return open(ctx, ws) }
 	ws, err := p.create(ctx)
 	if err != nil {
 		return err
 	}
-	box, err := e.Open(ctx, caisson.SandboxSpec{
-		ID: caisson.NewSandboxID(), Require: []caisson.Control{},
-		Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home,
-	})
+	box, err := open(ctx, ws)
 	if err != nil {
 		return err
 	}
@@ -328,6 +336,33 @@ func workspaceImport(ctx context.Context, b *bench, n int) (r result, err error)
 			}
 			c, err := compare(ctx, n, byTurns(ours, theirs))
 			r = c.times("git fetch")
+			return err
+		})
+	})
+	return r, err
+}
+
+// workspaceInspect looks at all that the removal of a workspace of n thousand
+// files would lose, which opens a sandbox for it and looks twice; beside `git
+// status` of the same tree by the person. Done up to ten times. Must: at most
+// three times as long.
+func workspaceInspect(ctx context.Context, b *bench, n int) (r result, err error) {
+	err = b.withPerson(ctx, n*1000, func(p *person) error {
+		return p.withBox(ctx, b, func(ws caisson.Workspace, box caisson.Sandbox) error {
+			if err := box.Close(); err != nil { // its processes have the tree open, and inspection says so
+				return err
+			}
+			ours := timed(func(ctx context.Context) error {
+				found, err := p.work.Inspect(ctx, ws, workspace.InspectOptions{})
+				if err == nil && len(found.Losses) > 0 {
+					err = fmt.Errorf("something would be lost: %v", found.Losses)
+				}
+				return err
+			})
+			theirs := timed(func(ctx context.Context) error { return p.run(ctx, nil, "-C", ws.Path, "status", "--short") })
+			c, err := compare(ctx, 10, byTurns(ours, theirs))
+			r = c.times("git status")
+			r.Size = n * 1000
 			return err
 		})
 	})

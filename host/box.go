@@ -32,7 +32,7 @@ func (h *Host) containerEngine(name string) *container.Engine {
 	c := h.Config.Containers
 	return container.New(container.Options{
 		Name: name, Guest: h.guest, StateDir: h.Paths.State, Env: h.env,
-		Image: c.Image, Base: c.Base, Refresh: c.Refresh,
+		Image: c.Image, Base: c.Base, Refresh: c.Refresh, Notice: h.notice,
 	})
 }
 
@@ -64,7 +64,8 @@ func (h *Host) boxSpec(run caisson.RunSpec, ws *caisson.Workspace) caisson.Sandb
 	}
 	if ws != nil {
 		spec.Workspace, spec.GitCover, spec.GitDir = ws.Path, ws.Cover, ws.Shadow
-		spec.GitObjects, spec.Home = ws.Objects, ws.Home
+		lent := workspace.Lend(*ws)
+		spec.GitObjects, spec.GitTrees, spec.Home = lent.Objects, lent.Trees, ws.Home
 	}
 	return spec
 }
@@ -80,6 +81,9 @@ func (h *Host) boxFor(ctx context.Context, ws caisson.Workspace) (workspace.Open
 				engine = e
 			}
 		}
+	}
+	if err := h.workspaces.Check(ctx, ws); err != nil { // nothing else is lent to a box
+		return nil, err
 	}
 	return engine.Open(ctx, h.boxSpec(look, &ws))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/kernel"
 	"github.com/caisson-run/caisson/sandbox"
+	"github.com/caisson-run/caisson/sandbox/container"
 	"github.com/caisson-run/caisson/workspace"
 )
 
@@ -130,6 +131,9 @@ func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want Run
 	engine, isolation, err := sandbox.Choose(ctx, h.engines, orElse(want.Engine, c.Engine), spec.Require)
 	if err != nil {
 		return isolation, err
+	}
+	if made, is := engine.(*container.Engine); is && isolation.Pending != "" {
+		made.Announce() // a process without a person may be the one that opens it
 	}
 	spec.Engine = engine.Name()
 	return isolation, nil

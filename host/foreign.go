@@ -163,8 +163,11 @@ func foreignMove(why error, settled airlock.Settled) caisson.RunMove {
 	return foreignEnd(call)
 }
 
-// exitNoProgram is what shells say of a program that is not there.
-const exitNoProgram = 127
+// What shells say of a program that cannot be executed, and of one that is not there.
+const (
+	exitNotExecutable = 126
+	exitNoProgram     = 127
+)
 
 func resultError(call caisson.CallRecord) error {
 	if call.Result == nil || call.Result.Error == nil {
@@ -194,8 +197,12 @@ func foreignEnd(call caisson.CallRecord) caisson.RunMove {
 	case caisson.OutcomeUnknown:
 		move.Exit = caisson.ExitUnknown
 	case caisson.OutcomeNotStarted:
-		if caisson.CodeOf(resultError(call)) == caisson.CodeNotFound {
+		switch caisson.CodeOf(resultError(call)) {
+		case caisson.CodeNotFound:
 			move.Exit = exitNoProgram
+		case caisson.CodePathInvalid:
+			move.Exit = exitNotExecutable
+		default:
 		}
 	default:
 	}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"path/filepath"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/config"
@@ -24,6 +25,8 @@ import (
 type Options struct {
 	Env func(string) string
 	Dir string // working directory of the person
+	// Notice tells the person, in a line, what is waited for. Nil: nobody is told.
+	Notice func(text string)
 }
 
 // Host is one opened machine. Its fields are read-only.
@@ -34,6 +37,7 @@ type Host struct {
 
 	env        func(string) string
 	dir        string
+	notice     func(text string)
 	workspaces *workspace.Workspaces
 	engines    []caisson.Engine
 	instance   *process.Registration // registered when this process first drives
@@ -47,7 +51,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{Paths: paths, env: opts.Env, dir: opts.Dir}
+	h := &Host{Paths: paths, env: opts.Env, dir: opts.Dir, notice: opts.Notice}
 	if h.Config, err = h.configWith(repoFiles{}); err != nil {
 		return nil, err
 	}
@@ -56,6 +60,10 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err := os.MkdirAll(paths.State, 0o700); err != nil {
 		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make the state directory: %w", err)
 	}
+	if paths.State, err = filepath.EvalSymlinks(paths.State); err != nil { // nothing that goes through a link is lent to a sandbox
+		return nil, caisson.Errorf(caisson.CodeWriteFailed, "find the state directory: %w", err)
+	}
+	h.Paths = paths
 	h.Ledger, err = sqlite.Open(ctx, sqlite.Options{Path: paths.Ledger()})
 	if err != nil {
 		return nil, err

@@ -44,20 +44,24 @@ func (s *session) newNetwork(ctx context.Context) (*network, error) {
 	}
 	n := &network{s: s, last: map[string]egress.Count{}}
 	n.ctx, n.stop = context.WithCancel(context.WithoutCancel(ctx))
-	opts := egress.Options{Rules: rules, Refused: n.refused, Credentials: s.host.credentials(s.config)}
-	if s.config.NetworkUnknown == config.UnknownReview {
-		opts.Unknown = n.ask
-	}
-	n.proxy = egress.New(opts)
+	n.proxy = egress.New(egress.Options{Rules: rules, Unknown: n.unknown(s.config), Refused: n.refused, Credentials: s.host.credentials(s.config)})
 	err = n.restore(ctx)
 	if err == nil {
-		err = n.opened(ctx, rules)
+		err = n.opened(ctx, s.config, rules)
 	}
 	if err != nil {
 		n.stop()
 		return nil, err
 	}
 	return n, nil
+}
+
+// unknown is how a host that is not listed is asked about; nil: it is refused.
+func (n *network) unknown(c config.Config) func(context.Context, rule.Target) error {
+	if c.NetworkUnknown == config.UnknownReview {
+		return n.ask
+	}
+	return nil
 }
 
 // networkRules are those of the config and of the run. open is whether there is
@@ -146,21 +150,21 @@ func (n *network) reload(ctx context.Context) error {
 		return err
 	}
 	// Recorded before it holds: what is open is never more than the record says.
-	if err := n.opened(ctx, rules); err != nil {
+	if err := n.opened(ctx, c, rules); err != nil {
 		return err
 	}
-	n.proxy.Update(rules)
+	n.proxy.Update(rules, n.unknown(c))
 	return nil
 }
 
 // opened records what may be reached from now on.
-func (n *network) opened(ctx context.Context, rules []rule.Rule) error {
+func (n *network) opened(ctx context.Context, c config.Config, rules []rule.Rule) error {
 	texts := make([]string, len(rules))
 	for i, r := range rules {
 		texts[i] = r.String()
 	}
 	return n.s.host.Ledger.Append(ctx, n.s.drive, caisson.EventNetworkOpened, map[string]any{
-		"hosts": texts, "unknown": n.s.config.NetworkUnknown,
+		"hosts": texts, "unknown": c.NetworkUnknown,
 	})
 }
 

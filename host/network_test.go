@@ -310,10 +310,9 @@ func TestConfigIsFollowed(t *testing.T) {
 	if body := w.await(caisson.EventNetworkOpened, 2); string(body) != `{"hosts":["b.invalid","flag.invalid:80"],"unknown":"deny"}` {
 		t.Errorf("recorded: %s", body)
 	}
-	for host, want := range map[string]int{"a.invalid": 403, "flag.invalid": 502} {
-		if status, body := w.get(host, ""); status != want {
-			t.Errorf("%s: %d %s", host, status, body)
-		}
+	w.until("a.invalid", func(status int, _ string) bool { return status == 403 })
+	if status, body := w.get("flag.invalid", ""); status != 502 {
+		t.Errorf("flag.invalid: %d %s", status, body)
 	}
 	write(t, path, "network: all")
 	w.await(caisson.EventNote, 1)
@@ -321,6 +320,41 @@ func TestConfigIsFollowed(t *testing.T) {
 		t.Errorf("after a config that is not valid: %d", status)
 	}
 	w.finish()
+}
+
+// So is what happens with hosts that are not listed: policy judges them, or not.
+func TestConfigOfUnknownHostsIsFollowed(t *testing.T) {
+	const config = "preset: unattended\nnetwork: [a.invalid]\n"
+	w := start(t, config, nil)
+	byPolicy := func(status int, body string) bool { return status == 403 && strings.Contains(body, "policy") }
+	if status, body := w.get("new.invalid", ""); status != 403 || byPolicy(status, body) {
+		t.Errorf("not listed: %d %s", status, body)
+	}
+	for n, unknown := range []string{"review", "deny"} {
+		write(t, w.h.Paths.UserConfig(), config+"network_unknown: "+unknown)
+		if body := w.await(caisson.EventNetworkOpened, n+2); string(body) != `{"hosts":["a.invalid"],"unknown":"`+unknown+`"}` {
+			t.Errorf("recorded: %s", body)
+		}
+		w.until("new.invalid", func(status int, body string) bool {
+			return status == 403 && byPolicy(status, body) == (unknown == "review")
+		})
+	}
+	w.finish()
+}
+
+// until asks for a host again and again until the answer is what is wanted: a
+// change is recorded before it holds.
+func (w *running) until(host string, wanted func(status int, body string) bool) {
+	w.Helper()
+	for end := time.Now().Add(20 * time.Second); ; {
+		status, body := w.get(host, "")
+		if wanted(status, body) {
+			return
+		}
+		if time.Now().After(end) {
+			w.Fatalf("%s: %d %s", host, status, body)
+		}
+	}
 }
 
 // A sandbox has a placeholder where the host has a credential, also where the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/caisson-run/caisson"
@@ -57,6 +58,47 @@ func (h *Host) Merge(ctx context.Context, ref string, want MergeRequest) (Merged
 	merged, err := h.workspaces.Merge(ctx, ws, workspace.MergeOptions{Into: want.Into, Mode: workspace.MergeMode(want.Mode), Message: want.Message})
 	return Merged{merged, ws.Branch}, err
 }
+
+// ExportRequest says where patches go.
+type ExportRequest struct {
+	Dir     string // empty: all of them, as one mailbox, are returned
+	Message string // of Commit
+	Commit  bool   // as of MergeRequest
+}
+
+// Exported is what was exported.
+type Exported struct {
+	workspace.Exported
+	Branch string        `json:"branch"`
+	Mbox   caisson.Bytes `json:"mbox,omitempty"`
+}
+
+// ExportPatches writes a workspace's commits since its base as patches. Work that
+// nobody committed is treated as by Merge.
+func (h *Host) ExportPatches(ctx context.Context, ref string, want ExportRequest) (Exported, error) {
+	ws, err := h.workspaces.Find(ctx, h.dir, ref)
+	if err != nil {
+		return Exported{}, err
+	}
+	if err := h.idle(ctx, ws); err != nil {
+		return Exported{}, err
+	}
+	if err := h.gather(ctx, ws, MergeRequest{Commit: want.Commit, Message: want.Message}); err != nil {
+		return Exported{}, err
+	}
+	var mbox bytes.Buffer
+	opts := workspace.ExportOptions{Out: &mbox}
+	if want.Dir != "" {
+		if opts.Dir = want.Dir; !filepath.IsAbs(opts.Dir) {
+			opts.Dir = filepath.Join(h.dir, opts.Dir)
+		}
+	}
+	exported, err := h.workspaces.Export(ctx, ws, opts)
+	return Exported{exported, ws.Branch, caisson.Bytes(mbox.String())}, err
+}
+
+// Unfinished tells of merges that were killed and that a person has to look at.
+func (h *Host) Unfinished() []string { return h.workspaces.Unfinished() }
 
 // idle refuses while a run works in the workspace: what is merged would be cut
 // off at any point.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
@@ -35,6 +36,7 @@ type session struct {
 
 	use        *lockfile.Lock // of the workspace
 	parkAtOnce bool
+	told       string               // of the last import, so that it is told once
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles
 }
 
@@ -163,6 +165,9 @@ func (s *session) openBox(ctx context.Context) error {
 	opened.State, opened.At = caisson.SandboxRunning, h.Ledger.Now()
 	s.record = opened
 	err = h.Ledger.PutSandbox(ctx, s.record)
+	if err == nil && s.ws != nil { // what stood at its paths just now is what is in the box
+		err = h.workspaces.Check(ctx, *s.ws)
+	}
 	if err == nil {
 		err = h.Ledger.Append(ctx, s.drive, caisson.EventIsolation, box.Isolation())
 	}
@@ -274,12 +279,20 @@ func (s *session) importWork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	told := ""
 	if imported.Diverged != "" {
-		if err := s.note(ctx, fmt.Sprintf("the branch could not take the agent's commits (%s); they are kept on %s", imported.Why, imported.Diverged)); err != nil {
+		told = fmt.Sprintf("the branch could not take the agent's commits (%s); they are kept on %s", imported.Why, imported.Diverged)
+	}
+	if imported.Unkept != "" {
+		told = strings.TrimPrefix(told+"; not everything made inside could be kept: "+imported.Unkept, "; ")
+	}
+	news := told != s.told
+	if s.told = told; news && told != "" {
+		if err := s.note(ctx, told); err != nil {
 			return err
 		}
 	}
-	if imported.Moved || imported.Diverged != "" || len(imported.Pinned) > 0 {
+	if imported.Moved || imported.Diverged != "" && news || len(imported.Pinned) > 0 {
 		return s.host.Ledger.Append(ctx, s.drive, caisson.EventImported, imported)
 	}
 	return nil

@@ -49,7 +49,7 @@ func (h *Host) tidy(ctx context.Context) error {
 
 // leaves are the errors that were joined to err: each has its own code.
 func leaves(err error) []error {
-	joined, is := err.(interface{ Unwrap() []error }) //nolint:errorlint // a cause deeper down does not part it
+	joined, is := err.(interface{ Unwrap() []error }) // a cause deeper down does not part it
 	if !is {
 		return []error{err}
 	}

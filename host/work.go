@@ -51,6 +51,11 @@ func (s *session) systemText() string {
 			kind = "clone"
 		}
 		text += fmt.Sprintf(" It is a git %s on branch %s. Commit what should be kept.", kind, s.ws.Branch)
+		for _, m := range s.ws.Submodules {
+			if m.Empty != "" {
+				text += fmt.Sprintf(" The submodule %q is empty: %s.", m.Path, m.Empty)
+			}
+		}
 	}
 	return text
 }

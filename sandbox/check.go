@@ -160,7 +160,12 @@ func checkPaths(spec caisson.SandboxSpec) error {
 		}
 	}
 	targets := append([]string{spec.Workspace, spec.GitDir}, spec.GitObjects...)
-	for _, m := range spec.Mounts {
+	for _, m := range spec.GitTrees {
+		if spec.Workspace == "" || !strings.HasPrefix(m.Target, spec.Workspace+"/") || m.Layer {
+			return caisson.Errorf(caisson.CodePathInvalid, "%s is no place in the workspace for a submodule", m.Target)
+		}
+	}
+	for _, m := range append(slices.Clone(spec.Mounts), spec.GitTrees...) {
 		targets = append(targets, m.Target)
 		if m.Source == "" && m.Layer {
 			continue
@@ -194,6 +199,9 @@ func Mounts(spec caisson.SandboxSpec) []caisson.Mount {
 	}
 	if spec.GitDir != "" && (spec.Workspace == "" || !strings.HasPrefix(spec.GitDir, spec.Workspace+"/")) {
 		mounts = append(mounts, caisson.Mount{Source: spec.GitDir, Target: spec.GitDir, Write: true})
+	}
+	for _, m := range spec.GitTrees {
+		mounts = append(mounts, caisson.Mount{Source: m.Source, Target: m.Target, Write: !spec.ReadOnly})
 	}
 	for _, path := range spec.GitObjects {
 		mounts = append(mounts, caisson.Mount{Source: path, Target: path})

@@ -296,3 +296,22 @@ func (b swappingBox) Hold(ctx context.Context, cmd caisson.Command) (caisson.Pro
 	b.swap()
 	return b.box.Hold(ctx, cmd)
 }
+
+// A workspace whose private directory is a link is removed, and what the link
+// leads to stays as it is.
+func TestRemoveWithLinkedPrivateDirectory(t *testing.T) {
+	wd, ws := trashWorld(t, "")
+	victim := filepath.Join(wd.home, "victim")
+	wd.write(filepath.Join(victim, "git", "HEAD"), "mine\n")
+	wd.must(os.Chmod(victim, 0o755))
+	before := digestOf(t, victim)
+	wd.swap(filepath.Dir(ws.Shadow), func(path, _ string) error { return os.Symlink(victim, path) })
+	wd.remove(discard(t, wd.inspect(ws)))
+	if exists(ws.Path) {
+		t.Error("it was not removed")
+	}
+	wd.must(wd.w.Prune(t.Context(), ws.ID))
+	if digestOf(t, victim) != before {
+		t.Fatal("what the link leads to was changed")
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox/namespace"
 	"github.com/caisson-run/caisson/sandbox/sandboxtest"
+	"github.com/caisson-run/caisson/workspace"
 )
 
 // box is an open sandbox of the built-in engine around a workspace.
@@ -32,8 +33,9 @@ type closingEngine interface {
 
 func newBoxOf(t testing.TB, engine closingEngine, ws caisson.Workspace, require ...caisson.Control) *box {
 	t.Helper()
+	lent := workspace.Lend(ws)
 	sandbox, err := engine.Open(t.Context(), caisson.SandboxSpec{
-		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home, Require: require,
+		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: lent.Objects, GitTrees: lent.Trees, Home: ws.Home, Require: require,
 	})
 	if code := caisson.CodeOf(err); code == caisson.CodeIsolationUnavailable || code == caisson.CodeEngineUnavailable {
 		t.Skipf("needs a boundary: %v", err)

@@ -39,6 +39,8 @@ type creation struct {
 	at   place
 	ws   caisson.Workspace
 	undo []func()
+
+	modules []*module // of the base
 }
 
 // Create makes a workspace: a worktree on a branch of its own, and the shadow
@@ -90,7 +92,7 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 func (c *creation) make(ctx context.Context, spec CreateSpec) error {
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error { return c.chooseBase(ctx, spec.Base) },
-		c.checkBase, c.checkBranch, c.makeTree, c.makeBranch, c.checkOut, c.makeShadow,
+		c.findModules, c.checkBranch, c.makeTree, c.makeBranch, c.checkOut, c.makeShadow,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -120,9 +122,18 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
 		}
+		if err := unreadableIn(c.repo.common); err != nil {
+			return err
+		}
+		if id, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "HEAD"}}); err == nil && isObjectID(id) {
+			return unusable("the commit of HEAD, %s, is missing, damaged or not to be read", id).WithHint("`git fsck` tells what else is; or name another base with `--base`.")
+		}
 		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base with `--base`.")
 	}
 	c.ws.Base = commit
+	if err := c.checkWhole(ctx); err != nil {
+		return err
+	}
 	if base != "" {
 		if _, err := c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+base)); err == nil {
 			c.ws.BaseRef = base
@@ -165,46 +176,39 @@ func (w *Workspaces) clean(ctx context.Context, repo *repository, at checkout, c
 	return true, nil
 }
 
-// checkBase refuses trees that a workspace could not hold whole.
-func (c *creation) checkBase(ctx context.Context) error {
-	out, err := c.git.run(ctx, c.repo.in("ls-tree", "-r", "-z", "--full-tree", c.ws.Base))
-	if err != nil {
-		return failed("read the tree of the base", err)
-	}
-	var attributes []string
-	for _, entry := range splitZ(out) {
-		meta, path, _ := strings.Cut(entry, "\t")
-		fields := strings.Fields(meta)
-		if len(fields) != 3 {
-			continue
-		}
-		if fields[0] == "160000" {
-			return caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository has submodules (%s)", printable(path)).WithHint("A workspace cannot hold submodules yet.")
-		}
-		if path == ".gitattributes" || strings.HasSuffix(path, "/.gitattributes") {
-			attributes = append(attributes, fields[2])
-		}
-	}
-	if len(attributes) == 0 {
+// checkWhole refuses a base of which objects are missing.
+func (c *creation) checkWhole(ctx context.Context) error {
+	if !c.repo.partial {
 		return nil
 	}
-	inv := c.repo.in("cat-file", "--batch")
-	inv.stdin = strings.NewReader(strings.Join(attributes, "\n") + "\n")
-	if out, err = c.git.run(ctx, inv); err != nil {
-		return failed("read the attributes of the base", err)
+	missing, err := c.w.missing(ctx, c.repo, c.ws.Base)
+	if err != nil || missing == 0 {
+		return err
 	}
-	for _, word := range strings.Fields(string(out)) {
-		if word == "filter=lfs" {
-			return caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository keeps files in Git LFS").WithHint("A workspace cannot carry LFS objects yet.")
+	return caisson.Errorf(caisson.CodeRepositoryUnsupported, "this repository is a partial clone, and %d objects of the base have not been fetched", missing).
+		WithHint("`git archive --output=/dev/null %s` fetches them.", c.ws.Base).With("missing", missing)
+}
+
+// missing counts the objects of a commit and its tree that the repository does
+// not have. Nothing is fetched.
+func (w *Workspaces) missing(ctx context.Context, repo *repository, commit string) (int, error) {
+	out, err := w.git.run(ctx, repo.in("rev-list", "--objects", "--no-object-names", "--no-walk", "--missing=print", commit))
+	if err != nil {
+		return 0, failed("look for what is missing of "+commit, err)
+	}
+	n := 0
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "?") {
+			n++
 		}
 	}
-	return nil
+	return n, nil
 }
 
 // checkBranch refuses a branch that is there or in use.
 func (c *creation) checkBranch(ctx context.Context) error {
 	branch := c.ws.Branch
-	if err := c.checkBranchName(ctx); err != nil {
+	if err := c.checkBranchName(); err != nil {
 		return err
 	}
 	if where := c.repo.checkedOut(branch); where != nil {
@@ -222,13 +226,16 @@ func (c *creation) checkBranch(ctx context.Context) error {
 // is locked from the first moment, so that nobody's prune removes it.
 func (c *creation) makeTree(context.Context) error {
 	err := c.makeDir()
-	if err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nameTaken(c.ws.Name)
-		}
-		return failed("make the workspace's directory", err)
+	if errors.Is(err, fs.ErrExist) {
+		return nameTaken(c.ws.Name)
 	}
-	c.undo = append(c.undo, func() { _ = os.RemoveAll(c.ws.Path) })
+	if err != nil {
+		return unmade("make the workspace's directory", err)
+	}
+	c.undo = append(c.undo, func() {
+		_ = os.RemoveAll(c.ws.Path)
+		_ = os.Remove(filepath.Dir(c.ws.Path)) // only where it is empty
+	})
 	b := &c.ws.Binding
 	b.CommonDir, b.Branch = c.repo.common, c.ws.Branch
 	if b.Device, b.Inode, err = directoryID(b.CommonDir); err != nil {
@@ -269,7 +276,7 @@ func (c *creation) makeRecord() error {
 	aside := recordAside(c.repo.common, c.ws.ID)
 	c.undo = append(c.undo, func() { _ = os.RemoveAll(aside) })
 	if err := os.Mkdir(aside, 0o755); err != nil {
-		return failed("make the worktree's record", err)
+		return unmade("make the worktree's record", err)
 	}
 	for _, file := range []struct{ name, text string }{
 		{"locked", fmt.Sprintf("caisson: workspace %s (%s) is in use; remove it with caisson", c.ws.Name, c.ws.ID)},
@@ -283,7 +290,7 @@ func (c *creation) makeRecord() error {
 	}
 	admin, err := placeRecord(aside, c.repo.common, c.ws.Name)
 	if err != nil {
-		return failed("make the worktree's record", err)
+		return unmade("make the worktree's record", err)
 	}
 	c.undo = append(c.undo, func() {
 		_ = os.RemoveAll(admin)
@@ -340,10 +347,16 @@ func (c *creation) makeBranch(ctx context.Context) error {
 		refUpdate{branch, c.ws.Base, absent}, refUpdate{kept, c.ws.Base, absent})
 	if err != nil {
 		var exit *exitError
-		if errors.As(err, &exit) && strings.Contains(exit.complaint, "exists") {
+		if errors.As(err, &exit) && (strings.Contains(exit.complaint, "exists; cannot create") || strings.Contains(exit.complaint, "already exists")) {
 			e := caisson.Errorf(caisson.CodeBranchExists, "branch %s cannot be made beside the branches that exist", c.ws.Branch)
 			e.Err = err
 			return e
+		}
+		if err := c.repo.unwritable(c.ws.Branch); err != nil {
+			return err
+		}
+		if full(c.repo.common) { // git does not always say why it could not write
+			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the branch of %s: %w", c.ws.Name, err)
 		}
 		return failed("make the branch", err)
 	}
@@ -355,22 +368,34 @@ func (c *creation) makeBranch(ctx context.Context) error {
 	return nil
 }
 
+// manyWorkers has git write the files of a large tree by as many processes as
+// there are processors; of a small one they would take longer to start.
+var manyWorkers = []string{"checkout.workers=0", "checkout.thresholdForParallelism=2000"}
+
 // checkOut fills the tree. No filter but the person's own is defined for it.
 func (c *creation) checkOut(ctx context.Context) error {
+	// The root tells repositories apart where a path was used again. A long
+	// history is not worth the wait: the directory's identity is known too.
+	root := make(chan string, 1)
+	go func() { // ends with the command, which is bounded
+		inv := c.repo.in("rev-list", "--max-parents=0", "--max-count=1", c.ws.Base, "--")
+		inv.bound = 2 * time.Second
+		line, err := c.git.line(ctx, inv)
+		if err != nil {
+			line = ""
+		}
+		root <- line
+	}()
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
 	inv.index, inv.tree, inv.dir = c.index(), c.ws.Path, c.ws.Path
-	if _, err := c.git.run(ctx, inv); err != nil {
+	inv.config, inv.env = manyWorkers, lfsEnv()
+	_, err := c.git.run(ctx, inv)
+	c.ws.Binding.RootCommit = <-root
+	if err != nil {
 		if full(c.ws.Path) { // git does not say why it could not write
 			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the tree of %s: %w", c.ws.Name, err)
 		}
 		return failed("check out the base", err)
-	}
-	// The root tells repositories apart where a path was used again. A long
-	// history is not worth the wait: the directory's identity is known too.
-	inv = c.repo.in("rev-list", "--max-parents=0", "--max-count=1", c.ws.Base, "--")
-	inv.bound = 2 * time.Second
-	if root, err := c.git.line(ctx, inv); err == nil {
-		c.ws.Binding.RootCommit = root
 	}
 	return ctx.Err()
 }

@@ -36,21 +36,9 @@ func TestCreateRefuses(t *testing.T) {
 		"bad branch":        {nil, workspace.CreateSpec{Branch: "a..b"}, caisson.CodeUsage},
 		"option as branch":  {nil, workspace.CreateSpec{Branch: "-f"}, caisson.CodeUsage},
 		"bad name":          {nil, workspace.CreateSpec{Name: "../x"}, caisson.CodeUsage},
-		// Origin: sbx 460, container-use 161 (W10).
-		"shallow": {func(wd *world) { wd.write(filepath.Join(wd.repo, ".git", "shallow"), wd.git("rev-parse", "HEAD")+"\n") }, workspace.CreateSpec{}, caisson.CodeRepositoryUnsupported},
-		"partial": {func(wd *world) { wd.git("config", "remote.origin.promisor", "true") }, workspace.CreateSpec{}, caisson.CodeRepositoryUnsupported},
 		"reftable": {func(wd *world) {
 			wd.git("config", "core.repositoryFormatVersion", "1")
 			wd.git("config", "extensions.refStorage", "reftable")
-		}, workspace.CreateSpec{}, caisson.CodeRepositoryUnsupported},
-		"submodule": {func(wd *world) {
-			wd.git("update-index", "--add", "--cacheinfo", "160000,"+wd.git("rev-parse", "HEAD")+",dep")
-			wd.git("commit", "-qm", "dep")
-		}, workspace.CreateSpec{Base: "main"}, caisson.CodeRepositoryUnsupported},
-		"lfs": {func(wd *world) {
-			wd.write(filepath.Join(wd.repo, "sub", ".gitattributes"), "*.bin filter=lfs -text\n")
-			wd.git("add", "-A")
-			wd.git("commit", "-qm", "lfs")
 		}, workspace.CreateSpec{}, caisson.CodeRepositoryUnsupported},
 		"borrowed secrets": {func(wd *world) {
 			wd.write(filepath.Join(wd.repo, ".git", "objects", "info", "alternates"), wd.home+"\n")

@@ -19,8 +19,7 @@ type DiffOptions struct {
 	Out  io.Writer
 }
 
-const showDiff = gather + `
-exec git --no-pager diff --cached --no-color --no-ext-diff --no-textconv ${CAISSON_STAT:+--stat} "$CAISSON_FROM" --
+const showDiff = gather + keepIndex + `exec git --no-pager diff --cached --no-color --no-ext-diff --no-textconv ${CAISSON_STAT:+--stat} "$CAISSON_FROM" --
 `
 
 // Diff writes what differs. The tree is compared inside a box, commits outside;

@@ -1,9 +1,16 @@
 package workspace
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 )
@@ -26,6 +33,24 @@ func diskCode(err error, said string) caisson.Code {
 	return ""
 }
 
+// saysUnwritten is what git says where it keeps the reason to itself.
+var saysUnwritten = regexp.MustCompile(`(?i)(unable to|could not|couldn't|cannot|failed to) (write|create|close|update|open)|write error`)
+
+// exit is the error of a command that did not succeed. Where it could not write
+// and does not say why, it is looked whether there is room.
+func (p *program) exit(inv invocation, status int, complaint string) error {
+	err := &exitError{inv.args, status, complaint}
+	if diskCode(nil, complaint) != "" || !saysUnwritten.MatchString(complaint) {
+		return err
+	}
+	for _, dir := range []string{filepath.Dir(inv.index), orElse(inv.tree, p.empty), filepath.Join(inv.gitDir, "refs"), filepath.Join(inv.gitDir, "objects")} {
+		if filepath.IsAbs(dir) && full(dir) {
+			return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
+		}
+	}
+	return err
+}
+
 func isAny(err error, errnos ...syscall.Errno) bool {
 	for _, errno := range errnos {
 		if errors.Is(err, errno) {
@@ -42,4 +67,43 @@ func saysAny(said string, texts []string) bool {
 		}
 	}
 	return false
+}
+
+// spare is what is left free beside what is known to be needed.
+const spare = 1 << 20
+
+// roomFor refuses to bring a checkout along where the disk has no room for the
+// files that it will have: git cuts off what it cannot write, and a file that is
+// cut off cannot be told from one that a person has changed.
+func (w *Workspaces) roomFor(ctx context.Context, repo *repository, b bringing) error {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(b.Tree, &stat); err != nil {
+		return failed("look at the disk of "+b.Tree, err)
+	}
+	out, err := w.git.run(ctx, repo.in("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", b.Old, b.New, "--"))
+	if err != nil {
+		return failed("compare the trees", err)
+	}
+	var ids strings.Builder
+	items := splitZ(out)
+	for i := 0; i+1 < len(items); i += 2 {
+		if fields := strings.Fields(items[i]); len(fields) > 3 && isObjectID(fields[3]) {
+			ids.WriteString(fields[3] + "\n")
+		}
+	}
+	inv := repo.in("cat-file", "--batch-check=%(objectsize)")
+	inv.stdin = strings.NewReader(ids.String())
+	if out, err = w.git.run(ctx, inv); err != nil {
+		return failed("look how large the files are", err)
+	}
+	block := stat.Bsize
+	need := int64(spare)
+	for line := range strings.Lines(string(out)) {
+		size, _ := strconv.ParseInt(strings.TrimSpace(line), 10, 64) // a submodule has none
+		need += (size/block + 2) * block
+	}
+	if free := int64(stat.Bavail) * block; free < need { //nolint:gosec // of a disk
+		return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the files of %s in %s: %d MiB are needed", b.Branch, b.Tree, need>>20)
+	}
+	return nil
 }

@@ -160,7 +160,7 @@ func (p *program) run(ctx context.Context, inv invocation) ([]byte, error) {
 		return nil, fmt.Errorf("run git %s: %w", inv.args[0], err)
 	}
 	if status.Code != 0 {
-		return out.Bytes(), &exitError{inv.args, status.Code, printable(complaint.String())}
+		return out.Bytes(), p.exit(inv, status.Code, printable(complaint.String()))
 	}
 	return out.Bytes(), nil
 }

@@ -111,7 +111,7 @@ func (l *look) gitEnv() []string {
 
 // readStatus reads what git inside says, strictly.
 func (l *look) readStatus(raw []byte) error {
-	root, err := os.OpenRoot(l.ws.Path)
+	root, err := boundTree(l.ws)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (l *look) overlooked(ctx context.Context, box Box) error {
 	if _, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{Argv: []string{"git", "ls-files", "-v", "-z"}, Stdout: out, Env: l.gitEnv()}); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(l.ws.Path)
+	root, err := boundTree(l.ws)
 	if err != nil {
 		return err
 	}

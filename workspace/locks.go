@@ -209,7 +209,7 @@ func (w *Workspaces) writeRefs(ctx context.Context, repo *repository, inv invoca
 const signalled = 129
 
 // shadowLocks are what git inside holds while it writes.
-var shadowLocks = [...]string{"index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "caisson-index.lock", "shallow.lock"}
+var shadowLocks = [...]string{"index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "shallow.lock"}
 
 // Unlock removes the locks of git that was killed inside: it would stop the next
 // one. To be called where every box of the workspace's run has ended.

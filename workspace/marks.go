@@ -123,14 +123,21 @@ func (w *walk) record(path string, st *unix.Stat_t) {
 // be read is marked as that.
 func markContents(dir string, paths []caisson.Bytes) (caisson.Digest, error) {
 	sum := sha256.New()
-	root, err := os.OpenRoot(dir)
+	is, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return caisson.DigestOf(nil), nil
 	}
 	if err != nil {
 		return "", err
 	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
 	defer root.Close()
+	if opened, err := root.Stat("."); err != nil || !os.SameFile(is, opened) {
+		return "", errors.Join(err, fmt.Errorf("%s is a link, or was exchanged", dir))
+	}
 	left := int64(maxContents)
 	for _, path := range paths {
 		fmt.Fprintf(sum, "%d:%s\x00", len(path), path)

@@ -49,7 +49,7 @@ func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts Merge
 	if err != nil {
 		return Merged{}, err
 	}
-	if err := w.finishAll(ctx); err != nil {
+	if err := w.finishAll(ctx, repo.common); err != nil {
 		return Merged{}, err
 	}
 	into := orElse(opts.Into, ws.BaseRef)
@@ -126,12 +126,7 @@ func (w *Workspaces) nobodys(ctx context.Context, ws caisson.Workspace, branch s
 func (w *Workspaces) mergeable(ctx context.Context, repo *repository, branch, tip string) (*checkout, error) {
 	at := repo.checkedOut(branch)
 	if at == nil {
-		clone, err := w.cloneOn(ctx, repo, branch)
-		if clone == nil {
-			return nil, err
-		}
-		return nil, caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of a workspace that an agent can write, %s", branch, clone.Path).
-			WithHint("Merge into another branch.")
+		return nil, nil
 	}
 	refuse := func(code caisson.Code, why, hint string) (*checkout, error) {
 		return nil, caisson.Errorf(code, "branch %s is checked out in %s, %s", branch, at.describe(), why).WithHint("%s", hint)
@@ -179,7 +174,7 @@ func (c *checkout) isNamedBack(common string) bool {
 		return false
 	}
 	admin, err := filepath.EvalSymlinks(c.gitDir)
-	return err == nil && to == admin
+	return err == nil && to == admin && admin == c.gitDir // a link could lead to the record of another repository
 }
 
 // merge is one merge being made of objects.
@@ -372,7 +367,12 @@ func (m *merge) tree(ctx context.Context, one, other string) (string, error) {
 			if name == "" {
 				break
 			}
-			files = append(files, printable(name))
+			if at := strings.LastIndexByte(name, '~'); at > 0 && isObjectID(name[at+1:]) {
+				name = name[:at] // moved aside by git, for a directory of the same name
+			}
+			if name = printable(name); !slices.Contains(files, name) {
+				files = append(files, name)
+			}
 		}
 		return "", caisson.Errorf(caisson.CodeMergeConflict, "%s does not merge into %s: %s", m.ws.Branch, m.into, strings.Join(files, ", ")).
 			With("files", files).With("by_hand", m.byHand()).

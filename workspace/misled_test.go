@@ -29,6 +29,13 @@ func TestMergeIntoForgedWorktree(t *testing.T) {
 			wd.write(filepath.Join(victim, ".git"), "gitdir: "+wd.home+"/other/.git/worktrees/x\n")
 			wd.must(os.MkdirAll(wd.home+"/other/.git/worktrees/x", 0o755))
 		},
+		"a worktree of another repository": func(wd *world, victim, admin string) {
+			other := filepath.Join(wd.home, "other")
+			wd.must(os.CopyFS(other, os.DirFS(wd.repo))) // which the repository knows
+			wd.write(filepath.Join(victim, ".git"), "gitdir: "+other+"/.git/worktrees/made\n")
+			wd.must(os.RemoveAll(admin))
+			wd.must(os.Symlink(other+"/.git/worktrees/made", admin))
+		},
 		"a repository of its own": func(wd *world, victim, _ string) { wd.gitIn(victim, "init", "-q") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -303,7 +303,7 @@ func renameDir(from, to string, mode int) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if info, err := os.Lstat(to); mode != asIs && err == nil && int(info.Mode().Perm()) != mode {
+	if info, err := os.Lstat(to); mode != asIs && err == nil && info.IsDir() && int(info.Mode().Perm()) != mode {
 		if err := os.Chmod(to, fs.FileMode(mode)); err != nil {
 			return err
 		}

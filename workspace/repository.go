@@ -32,6 +32,7 @@ type repository struct {
 	common   string
 	view     string // git directory of ours: the repository's objects and references, our configuration
 	format   string // sha1, sha256
+	partial  bool   // objects were left out when it was cloned, and may be missing
 	settings []setting
 }
 
@@ -67,12 +68,18 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	dir, err = filepath.Abs(dir)
+	asked, err := filepath.Abs(dir)
 	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
+		dir, err = filepath.EvalSymlinks(asked)
+	}
+	if barred(err) {
+		return place{}, unreadable(asked, err)
 	}
 	if err != nil {
-		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s cannot be entered: %w", dir, err)
+		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s cannot be entered: %w", printable(asked), err)
+	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s is no directory", printable(asked))
 	}
 	tree := w.treeOf(dir)
 	if state, err := filepath.EvalSymlinks(w.opts.StateDir); tree == "" && err == nil && strings.HasPrefix(dir+"/", state+"/") {
@@ -81,16 +88,21 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 	if tree != "" {
 		return w.placeOfOurs(ctx, tree)
 	}
-	ask := func(what string) (string, error) {
-		return git.line(ctx, invocation{dir: dir, person: true, args: []string{"rev-parse", "--path-format=absolute", what}, bound: 20 * time.Second})
-	}
+	ask := whereabouts(ctx, git, dir)
 	common, err := ask("--git-common-dir")
 	if err != nil {
+		if barred := unreadableNear(dir); barred != nil {
+			return place{}, barred
+		}
 		e := caisson.Errorf(caisson.CodeNoRepository, "%s is not in a git repository", dir)
 		e.Err = err
 		var exit *exitError
 		if errors.As(err, &exit) && !strings.Contains(exit.complaint, "not a git repository") {
 			e.Message = "git does not take " + dir + " for a repository: " + exit.complaint
+			if strings.Contains(exit.complaint, "dubious ownership") {
+				e.Message = "the repository of " + dir + " belongs to another user, whose configuration git does not trust"
+				return place{}, e.WithHint("If you trust it: `git config --global --add safe.directory %s`, with the repository's directory.", dir)
+			}
 			if strings.Contains(exit.complaint, "extension") || strings.Contains(exit.complaint, "repo version") {
 				e.Code = caisson.CodeRepositoryUnsupported
 			}
@@ -114,6 +126,32 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 		p.tree = tree
 	}
 	return p, nil
+}
+
+// whereabouts asks git for paths, each on its own only where they cannot be told
+// apart in one answer, because of newlines in them.
+func whereabouts(ctx context.Context, git *program, dir string) func(what string) (string, error) {
+	ask := func(what ...string) (string, error) {
+		return git.line(ctx, invocation{dir: dir, person: true, args: append([]string{"rev-parse", "--path-format=absolute"}, what...), bound: 20 * time.Second})
+	}
+	all, err := ask("--git-common-dir", "--absolute-git-dir", "--show-toplevel") // the last has an answer in a tree only
+	lines := strings.Split(all, "\n")
+	known := err == nil && len(lines) == 3 || err != nil && len(lines) == 2
+	return func(what string) (string, error) {
+		switch {
+		case !known:
+			return ask(what)
+		case what == "--git-common-dir":
+			return lines[0], nil
+		case what == "--absolute-git-dir":
+			return lines[1], nil
+		case what == "--show-toplevel" && err == nil:
+			return lines[2], nil
+		case what == "--show-toplevel":
+			return "", err
+		}
+		return ask(what)
+	}
 }
 
 // treeOf returns the workspace tree of ours that path is in, or "".
@@ -198,9 +236,6 @@ func (r *repository) supported() error {
 	if r.format != "sha1" && r.format != "sha256" {
 		return refuse("names objects by "+r.format+", which is not known here", "Use sha1 or sha256.")
 	}
-	if _, err := os.Lstat(filepath.Join(r.common, "shallow")); err == nil {
-		return refuse("is a shallow clone, whose history cannot be checked", "`git fetch --unshallow` makes it whole.")
-	}
 	for _, s := range r.settings {
 		if s.own {
 			continue
@@ -208,7 +243,7 @@ func (r *repository) supported() error {
 		ext, isExt := strings.CutPrefix(s.key, "extensions.")
 		switch {
 		case isExt && ext == "partialclone", strings.HasPrefix(s.key, "remote.") && strings.HasSuffix(s.key, ".promisor") && truth(s.value):
-			return refuse("is a partial clone, whose missing objects an agent could not fetch", "Fetch all objects: clone it again without --filter.")
+			r.partial = true
 		case isExt && ext == "refstorage" && s.value != "files":
 			return refuse("keeps its references as "+printable(s.value), "`git refs migrate --ref-format=files` changes that.")
 		case isExt && !slices.Contains([]string{"objectformat", "refstorage", "worktreeconfig", "noop", "preciousobjects", "relativeworktrees"}, ext):
@@ -226,7 +261,11 @@ func (r *repository) writeView() error {
 	if err := os.MkdirAll(r.view, 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{"objects", "refs", "logs", "packed-refs"} {
+	names := []string{"objects", "refs", "logs", "packed-refs", "shallow"}
+	if info, err := os.Stat(filepath.Join(r.common, "lfs")); err == nil && info.IsDir() {
+		names = append(names, "lfs") // for the person's own filter
+	}
+	for _, name := range names {
 		link, to := filepath.Join(r.view, name), filepath.Join(r.common, name)
 		err := os.Symlink(to, link)
 		if errors.Is(err, fs.ErrExist) {
@@ -268,6 +307,22 @@ func (r *repository) writeView() error {
 	}
 	// It names no branch, so that no reference moves what a person checked out.
 	return writeFile(filepath.Join(r.view, "HEAD"), []byte("ref: refs/caisson/none\n"), 0o600)
+}
+
+// shallow returns the commits at which the history ends, as git notes them; nil
+// where all of it is there.
+func (r *repository) shallow() []byte {
+	raw, err := readInside(r.common, "shallow", 16<<20)
+	if err != nil {
+		return nil
+	}
+	var b bytes.Buffer
+	for line := range strings.Lines(string(raw)) {
+		if id := strings.TrimSpace(line); isObjectID(id) {
+			b.WriteString(id + "\n")
+		}
+	}
+	return b.Bytes()
 }
 
 // in returns an invocation on the repository's view.

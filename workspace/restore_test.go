@@ -27,7 +27,9 @@ func (wd *world) take(ws caisson.Workspace, box *box, turn int) workspace.Snapsh
 }
 
 // A whole tree is brought back, and what was there before again.
-func TestRestoreWholeTree(t *testing.T) {
+func TestRestoreWholeTree(t *testing.T) { forModes(t, testRestoreWholeTree) }
+
+func testRestoreWholeTree(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1"})
 	box := newBox(t, ws)
@@ -204,11 +206,22 @@ func TestSnapshotsAreListedAndThinned(t *testing.T) {
 		wantCode(t, err, caisson.CodeNotFound)
 	}
 
-	wd.must(wd.w.DropSnapshots(t.Context(), ws, "r2"))
-	wd.must(wd.w.DropSnapshots(t.Context(), ws, "r2"))
-	if got := wd.git("for-each-ref", "refs/caisson/runs", "refs/caisson/workspaces/"+string(ws.ID)+"/snapshots"); got != "" {
+	// Dropped are those of its own runs; "r2" is on record with another workspace.
+	for run, of := range map[caisson.RunID]caisson.WorkspaceID{"r2": "wother", "r3": ws.ID} {
+		if _, err := wd.store.CreateRun(t.Context(), run, caisson.RunSpec{Workspace: of, Root: run}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := wd.w.Snapshot(t.Context(), ws, box, run, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		wd.must(wd.w.DropSnapshots(t.Context(), ws))
+	}
+	if got := wd.git("for-each-ref", "--format=%(refname)", "refs/caisson/runs", "refs/caisson/workspaces/"+string(ws.ID)+"/snapshots"); got != "refs/caisson/runs/r2/1" {
 		t.Fatalf("%q", got)
 	}
+	wd.git("update-ref", "-d", "refs/caisson/runs/r2/1")
 	wd.git("gc", "-q", "--prune=now")
 	wd.must(os.RemoveAll(filepath.Join(wd.repo, ".git", "logs")))
 	if s := wd.take(ws, box, 25); !s.Changed {

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,15 +25,22 @@ const (
 )
 
 // private is the directory that holds what a workspace has beside its tree:
-// git/ and home/, which a box may write, and cover and state, which it may not.
+// git/, home/ and modules/, which a box may write, and cover and state, which it may not.
 func (w *Workspaces) private(id caisson.WorkspaceID) string {
 	return filepath.Join(w.opts.StateDir, "shadows", string(id))
 }
 
 // makeShadow makes the git directory that is shown inside.
 func (c *creation) makeShadow(ctx context.Context) error {
-	dir := c.w.private(c.ws.ID)
-	c.undo = append(c.undo, func() { _ = os.RemoveAll(dir) })
+	private := c.w.private(c.ws.ID)
+	c.undo = append(c.undo, func() { _ = os.RemoveAll(private) })
+	dir, err := private, os.MkdirAll(private, 0o700)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(private) // nothing that goes through a link is lent to a box
+	}
+	if err != nil {
+		return unmade("make the shadow", err)
+	}
 	c.ws.Shadow, c.ws.Cover, c.ws.Home = filepath.Join(dir, "git"), filepath.Join(dir, "cover"), filepath.Join(dir, "home")
 	if isClone(c.ws) {
 		c.ws.Shadow, c.ws.Cover = filepath.Join(c.ws.Path, ".git"), ""
@@ -52,7 +60,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.ws.Objects = objects
+	c.ws.Objects = append(slices.Clone(objects), lfsObjects(c.repo.common)...)
 	b := &c.ws.Binding
 	if b.ObjectsDevice, b.ObjectsInode, err = directoryID(objects[0]); err != nil {
 		return failed("look at the repository's objects", err)
@@ -61,11 +69,12 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		return failed("look at the shadow", err)
 	}
 	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, "refs/caisson/base": c.ws.Base}
+	tree, tip, err := c.treeAndTip(ctx)
+	if err != nil {
+		return failed("look at the base", err)
+	}
 	if c.ws.BaseRef != "" {
-		refs["refs/heads/"+c.ws.BaseRef] = c.ws.Base
-		if tip, err := c.w.branchTip(ctx, c.repo, c.ws.BaseRef); err == nil && tip != "" {
-			refs["refs/heads/"+c.ws.BaseRef] = tip
-		}
+		refs["refs/heads/"+c.ws.BaseRef] = orElse(tip, c.ws.Base)
 	}
 	index, err := readInside(filepath.Dir(c.index()), "index", 1<<30)
 	if err != nil {
@@ -83,33 +92,60 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		{"git/objects/info/alternates", []byte(strings.Join(objects, "\n") + "\n")},
 		{"git/index", index},
 		{"git/config", c.shadowConfig()},
-		{"git/info/exclude", c.excludes()},
-		{"git/info/attributes", c.attributes()},
+		{"git/shallow", c.repo.shallow()},
+		{"git/" + lfsName, []byte(lfsScript)},
+		{"git/info/exclude", c.excludesOf(c.repo)},
+		{"git/info/attributes", attributesOf(c.repo)},
 		{"cover", []byte("gitdir: " + c.ws.Shadow + "\n")},
 	} {
-		if file.name == "cover" && c.ws.Cover == "" {
+		if file.data == nil || file.name == "cover" && c.ws.Cover == "" {
 			continue
 		}
 		if err := writeFile(at(file.name), file.data, 0o644); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
-	if err := c.copyHooks(); err != nil {
+	if err := copyHooks(c.repo.common, c.ws.Shadow); err != nil {
 		return failed("copy the hooks", err)
 	}
-	tree, err := c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--end-of-options", c.ws.Base+"^{tree}"))
-	if err != nil {
-		return failed("look at the base", err)
+	if err := c.makeModules(ctx); err != nil {
+		return err
 	}
 	return c.w.writeState(c.ws, state{Refs: listRefs(refs), Tip: c.ws.Base, Snapshot: taken{c.ws.Base, tree, c.ws.Base}})
 }
 
-// shadowConfig is the configuration inside: the person's name and address, and
-// of the rest what has a meaning there and holds no secret.
+// treeAndTip returns the tree of the base, and where the branch is now that it
+// was named by: "" where there is none.
+func (c *creation) treeAndTip(ctx context.Context) (tree, tip string, err error) {
+	args := []string{"rev-parse", c.ws.Base + "^{tree}"}
+	if c.ws.BaseRef != "" {
+		args = append(args, "refs/heads/"+c.ws.BaseRef+"^{commit}")
+	}
+	out, err := c.git.line(ctx, c.repo.in(args...))
+	tree, tip, _ = strings.Cut(out, "\n")
+	switch {
+	case !isObjectID(tree):
+		return "", "", cmp.Or(err, errors.New("git names no tree"))
+	case err != nil || !isObjectID(tip):
+		return tree, "", nil
+	}
+	return tree, tip, nil
+}
+
+// shadowConfig is the configuration inside.
 func (c *creation) shadowConfig() []byte {
+	b := bytes.NewBuffer(c.shadowConfigOf(c.repo, c.ws.Shadow))
+	writeSettings(b, c.moduleSettings())
+	return b.Bytes()
+}
+
+// shadowConfigOf is the configuration of a repository's git directory inside: the
+// person's name and address, and of the rest what has a meaning there and holds
+// no secret.
+func (c *creation) shadowConfigOf(repo *repository, shadow string) []byte {
 	var b bytes.Buffer
 	version := "0"
-	if c.repo.format != "sha1" {
+	if repo.format != "sha1" || repo.partial {
 		version = "1"
 	}
 	writeSettings(&b, []setting{
@@ -121,20 +157,23 @@ func (c *creation) shadowConfig() []byte {
 		{key: "core.trustctime", value: "false"},
 		{key: "gc.auto", value: "0"},
 	})
-	if c.repo.format != "sha1" {
-		writeSettings(&b, []setting{{key: "extensions.objectformat", value: c.repo.format}})
+	if repo.format != "sha1" {
+		writeSettings(&b, []setting{{key: "extensions.objectformat", value: repo.format}})
 	}
-	writeSettings(&b, slices.DeleteFunc(slices.Clone(c.repo.settings), func(s setting) bool { return !forBox(s) }))
+	if repo.partial { // git inside takes objects that were never fetched for that; there is nobody to ask for them
+		writeSettings(&b, []setting{{key: "extensions.partialclone", value: "borrowed"}, {key: "remote.borrowed.promisor", value: "true"}})
+	}
+	writeSettings(&b, lfsInside(slices.DeleteFunc(slices.Clone(repo.settings), func(s setting) bool { return !forBox(s) }), shadow))
 	return b.Bytes()
 }
 
-// excludes joins the repository's own ignore file and the person's. Where the
+// excludesOf joins the repository's own ignore file and the person's. Where the
 // person's is, is asked of the person's configuration only: a repository could
 // name any file of the host.
-func (c *creation) excludes() []byte {
-	own, _ := readInside(c.repo.common, "info/exclude", 1<<20)
+func (c *creation) excludesOf(repo *repository) []byte {
+	own, _ := readInside(repo.common, "info/exclude", 1<<20)
 	where := ""
-	for _, s := range c.repo.settings {
+	for _, s := range repo.settings {
 		if s.own && s.key == "core.excludesfile" {
 			where = s.value
 		}
@@ -158,9 +197,9 @@ func (c *creation) excludes() []byte {
 	return slices.Concat(own, []byte("\n"), theirs)
 }
 
-// attributes are the repository's own, beside those in its tree.
-func (c *creation) attributes() []byte {
-	own, _ := readInside(c.repo.common, "info/attributes", 1<<20)
+// attributesOf are the repository's own, beside those in its tree.
+func attributesOf(repo *repository) []byte {
+	own, _ := readInside(repo.common, "info/attributes", 1<<20)
 	return own
 }
 
@@ -177,8 +216,8 @@ func (w *Workspaces) env(key string) string {
 // copyHooks copies the repository's hooks, which run inside only. A hooks
 // directory, or a hook, that is a link out of the git directory or cannot be
 // read is left out: it could lead to any file of the host.
-func (c *creation) copyHooks() error {
-	root, err := os.OpenRoot(c.repo.common)
+func copyHooks(common, shadow string) error {
+	root, err := os.OpenRoot(common)
 	if err != nil {
 		return err
 	}
@@ -200,7 +239,7 @@ func (c *creation) copyHooks() error {
 		if err != nil {
 			continue
 		}
-		if err := writeFile(filepath.Join(c.ws.Shadow, "hooks", name), data, 0o755); err != nil {
+		if err := writeFile(filepath.Join(shadow, "hooks", name), data, 0o755); err != nil {
 			return err
 		}
 	}

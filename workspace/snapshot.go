@@ -3,6 +3,7 @@ package workspace
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"io"
 	"strconv"
 	"strings"
@@ -18,13 +19,21 @@ const insideDeadline = 10 * time.Minute
 // ignored ones not. It is kept, so that the next time only what changed is
 // read. It starts as a copy of the agent's, without the marks by which files
 // are left out of a look at the tree. The agent's own index is never touched.
+// Each look works on an index of its own, and the kept one is replaced at its
+// end: neither a look that was killed, which may live for a moment more, nor a
+// full disk leaves a part of one.
 const gather = `set -eu
-GIT_DIR=$CAISSON_SHADOW GIT_WORK_TREE=$CAISSON_TREE GIT_INDEX_FILE=$CAISSON_SHADOW/caisson-index
+kept=$CAISSON_SHADOW/caisson-index
+GIT_DIR=$CAISSON_SHADOW GIT_WORK_TREE=$CAISSON_TREE GIT_INDEX_FILE=$kept.$CAISSON_LOOK
 export GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
 cd "$CAISSON_TREE"
-rm -f "$GIT_INDEX_FILE.lock"
-if ! [ -f "$GIT_INDEX_FILE" ]; then
-	cp "$GIT_DIR/index" "$GIT_INDEX_FILE" 2>/dev/null || git read-tree HEAD
+rm -f "$kept".*
+if ! { ln "$kept" "$GIT_INDEX_FILE" && git ls-files -- caisson-none; } >/dev/null 2>&1; then
+	rm -f "$kept" "$GIT_INDEX_FILE"
+	if ! cp "$GIT_DIR/index" "$GIT_INDEX_FILE" 2>/dev/null; then
+		rm -f "$GIT_INDEX_FILE"
+		git read-tree HEAD
+	fi
 	git ls-files -z | git update-index -z --no-assume-unchanged --stdin
 	[ "$(git config --bool core.sparseCheckout || :)" = true ] || git ls-files -z | git update-index -z --no-skip-worktree --stdin
 fi
@@ -32,10 +41,15 @@ partial=
 git -c advice.addEmbeddedRepo=false -c core.safecrlf=false add -A --ignore-errors . >&2 || partial=partial
 `
 
+// keepIndex keeps the index of a look for the next one.
+const keepIndex = `
+if [ "$GIT_INDEX_FILE" -ef "$kept" ]; then rm -f "$GIT_INDEX_FILE"; else mv -f "$GIT_INDEX_FILE" "$kept"; fi
+GIT_INDEX_FILE=$kept
+`
+
 // keep writes a snapshot as a commit, unless it is the last one again.
 const keep = gather + `
-tree=$(git write-tree)
-head=$(git rev-parse --verify --quiet HEAD || :)
+tree=$(git write-tree)` + keepIndex + `head=$(git rev-parse --verify --quiet HEAD || :)
 if [ "$tree" = "$CAISSON_TREE_BEFORE" ] && [ "$head" = "$CAISSON_HEAD_BEFORE" ]; then
 	echo "$head $tree $CAISSON_COMMIT_BEFORE $partial"
 	exit 0
@@ -76,13 +90,12 @@ func (w *Workspaces) Snapshot(ctx context.Context, ws caisson.Workspace, given B
 			return err
 		}
 		snap.Name, snap.Ref = turnName(ws, run, turn), ref
-		if err := t.setAside(ctx, ref, snap.Commit); err != nil {
+		if err := t.keep(ctx, ref, snap.Commit); err != nil {
 			return err
 		}
-		if err := w.updateRefs(ctx, t.repo, "", refUpdate{ref, snap.Commit, ""}); err != nil {
-			return failed("keep the snapshot", err)
+		if turn > keepLast {
+			w.thin(ctx, t.repo, turnPrefix(run))
 		}
-		w.thin(ctx, t.repo, turnPrefix(run))
 		return t.note()
 	})
 	return snap, err
@@ -166,7 +179,9 @@ func (t *treeLook) take(ctx context.Context, message string) (Snapshot, error) {
 	now := taken{fields[0], fields[1], fields[2]}
 	snap := Snapshot{Commit: now.Commit, Changed: now != before}
 	if len(fields) > 3 {
-		snap.Partial = orElse(complaint, "some files could not be read")
+		if snap.Partial = orElse(complaint, "some files could not be read"); diskCode(nil, complaint) == caisson.CodeDiskFull {
+			return Snapshot{}, caisson.Errorf(caisson.CodeDiskFull, "there is no room to keep the tree of %s: %s", ws.Name, complaint)
+		}
 	}
 	if snap.Changed {
 		haves := []string{t.seen.Tip, ws.Base}
@@ -194,7 +209,7 @@ func (w *Workspaces) insideCommand(ctx context.Context, ws caisson.Workspace, bo
 	ctx, cancel := context.WithTimeout(ctx, insideDeadline)
 	defer cancel()
 	complaint := &tailBuffer{limit: maxComplaint}
-	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "CAISSON_SHADOW="+ws.Shadow, "CAISSON_TREE="+ws.Path)
+	cmd.Env = append(cmd.Env, "CAISSON_LOOK="+rand.Text(), "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "CAISSON_SHADOW="+ws.Shadow, "CAISSON_TREE="+ws.Path)
 	cmd.Stderr, cmd.Deadline = complaint, insideDeadline
 	proc, err := box.Hold(ctx, cmd)
 	if err != nil {

@@ -44,6 +44,7 @@ type world struct {
 	store *store
 	w     *workspace.Workspaces
 	mode  caisson.WorkspaceMode // of workspaces that create makes
+	after []func()              // takes back what a test did to the disk
 }
 
 func newWorld(t testing.TB) *world {

@@ -73,28 +73,37 @@ func (w *Workspaces) thin(ctx context.Context, repo *repository, prefix string) 
 	_ = w.updateRefs(ctx, repo, "", updates...)
 }
 
-// DropSnapshots drops the snapshots of runs and those that were taken on demand
-// of a workspace: to be called when they can be asked for no more. One that is
-// replaced meanwhile stays, and all with it.
-func (w *Workspaces) DropSnapshots(ctx context.Context, ws caisson.Workspace, runs ...caisson.RunID) error {
-	repo, err := w.repository(ctx, ws.Binding.CommonDir, false)
-	if err != nil {
+// DropSnapshots drops the snapshots of a workspace, and of the runs that worked
+// in it: to be called when they can be asked for no more. One that is replaced
+// meanwhile stays, and all with it.
+func (w *Workspaces) DropSnapshots(ctx context.Context, ws caisson.Workspace) error {
+	repo, err := w.boundRepository(ctx, ws)
+	if err != nil || repo == nil {
 		return err
 	}
-	prefixes := []string{demandPrefix(ws)}
-	for _, run := range append([]caisson.RunID{ws.Run}, runs...) {
-		if prefix := turnPrefix(run); run != "" && isRefName(prefix+"1") && !slices.Contains(prefixes, prefix) {
-			prefixes = append(prefixes, prefix)
-		}
+	out, err := w.git.run(ctx, repo.in("for-each-ref", "--format=%(objectname) %(refname)", demandPrefix(ws), "refs/caisson/runs/"))
+	if err != nil {
+		return failed("list the snapshots", err)
 	}
+	ours := map[caisson.RunID]bool{"": true, ws.Run: true}
 	var updates []refUpdate
-	for _, prefix := range prefixes {
-		kept, err := w.numbered(ctx, repo, prefix)
-		if err != nil {
-			return err
+	for line := range strings.Lines(string(out)) {
+		id, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		rest, of := strings.CutPrefix(name, "refs/caisson/runs/")
+		text, _, _ := strings.Cut(rest, "/")
+		run := caisson.RunID(text)
+		if !of {
+			run = ""
 		}
-		for _, k := range kept {
-			updates = append(updates, refUpdate{k.name, absent, k.id})
+		if _, known := ours[run]; !known {
+			r, err := w.opts.Ledger.Run(ctx, run)
+			if err != nil && caisson.CodeOf(err) != caisson.CodeNotFound {
+				return err
+			}
+			ours[run] = err == nil && r.Spec.Workspace == ws.ID
+		}
+		if ours[run] {
+			updates = append(updates, refUpdate{name, absent, id})
 		}
 	}
 	if err := w.updateRefs(ctx, repo, "", updates...); err != nil {

@@ -131,6 +131,7 @@ func (w *Workspaces) trashed(id caisson.WorkspaceID) (Trashed, error) {
 func (w *Workspaces) prune(ctx context.Context, t Trashed) error {
 	ws := t.Workspace
 	for _, do := range []func() error{
+		func() error { return w.DropSnapshots(ctx, ws) },
 		func() error {
 			return w.unpin(ctx, ws, "refs/caisson/trash/", "refs/caisson/inside/", "refs/caisson/workspaces/")
 		},

@@ -31,7 +31,7 @@ func (w *Workspaces) notes() string { return filepath.Join(w.opts.StateDir, "mak
 // note notes what is about to be made.
 func (c *creation) note() (*lockfile.Lock, error) {
 	if err := os.MkdirAll(c.w.notes(), 0o700); err != nil {
-		return nil, failed("note the workspace", err)
+		return nil, unmade("note the workspace", err)
 	}
 	c.ws.Path = filepath.Join(c.w.opts.StateDir, "workspaces", c.repo.name(), c.ws.Name)
 	c.ws.Binding.CommonDir = c.repo.common
@@ -44,6 +44,7 @@ func (c *creation) note() (*lockfile.Lock, error) {
 		err = errors.New("its id is taken")
 	}
 	if err != nil {
+		_ = os.Remove(filepath.Join(c.w.notes(), string(c.ws.ID))) // a full disk takes the file, and not the note
 		return nil, failed("note the workspace", err)
 	}
 	return lock, nil
@@ -248,6 +249,9 @@ func (w *Workspaces) unmake(ctx context.Context, ws caisson.Workspace) error {
 		return err
 	}
 	_ = os.Remove(filepath.Dir(ws.Path)) // only where it is empty
+	if err := w.unmakeModules(ctx, ws); err != nil {
+		return err
+	}
 	if err := w.unmakeBranch(ctx, ws); err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (w *Workspaces) program(ctx context.Context) (*program, error) {
 	}
 	empty := filepath.Join(w.opts.StateDir, "views", "empty")
 	if err := os.MkdirAll(empty, 0o700); err != nil {
-		return nil, failed("make the state directory", err)
+		return nil, unmade("make the state directory", err)
 	}
 	git, err := findGit(ctx, w.opts.Git, w.opts.Env, empty, cmp.Or(w.opts.GitMemory, gitMemory))
 	if err != nil {

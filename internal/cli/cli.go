@@ -32,8 +32,11 @@ type app struct {
 	json bool
 }
 
-// exitError ends the program with a status that is not an error's.
-type exitError struct{ status int }
+// exitError ends the program with a status that is not an error's code's.
+type exitError struct {
+	status int
+	err    error // to be told, if any
+}
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 
@@ -51,6 +54,9 @@ func Main(ctx context.Context, args []string, given IO) int {
 	}
 	var exit *exitError
 	if errors.As(err, &exit) {
+		if exit.err != nil {
+			a.fail(exit.err)
+		}
 		return exit.status
 	}
 	return a.fail(err)
@@ -141,7 +147,14 @@ func usageOf(cmd *cobra.Command, err error) error {
 
 // host opens the host for one command.
 func (a *app) host(ctx context.Context) (*host.Host, error) {
-	return host.Open(ctx, host.Options{Env: a.io.Env, Dir: a.io.Dir})
+	return host.Open(ctx, host.Options{Env: a.io.Env, Dir: a.io.Dir, Notice: a.notice})
+}
+
+// notice tells the person what is waited for; programs read no such lines.
+func (a *app) notice(text string) {
+	if !a.json {
+		fmt.Fprintf(a.io.Err, "  %s\n", printable(text))
+	}
 }
 
 // with opens the host, calls use, and closes it.
@@ -152,6 +165,11 @@ func (a *app) with(use func(ctx context.Context, h *host.Host, args []string) er
 			return err
 		}
 		defer func() { err = errors.Join(err, h.Close()) }()
+		if !a.json {
+			for _, text := range h.Unfinished() {
+				fmt.Fprintf(a.io.Err, "caisson: %s\n", printable(text))
+			}
+		}
 		return use(cmd.Context(), h, args)
 	}
 }

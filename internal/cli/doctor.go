@@ -65,7 +65,7 @@ func (a *app) doctor(cmd *cobra.Command) (err error) {
 	case openErr != nil:
 		return status(caisson.CodeOf(openErr).Info().Exit)
 	case !report.OK:
-		return &exitError{1}
+		return &exitError{status: 1}
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (a *app) residue(cmd *cobra.Command) (err error) {
 	}
 	switch {
 	case found.Left() > 0:
-		return &exitError{1}
+		return &exitError{status: 1}
 	case !found.Zero:
 		return status(caisson.ExitRetryable)
 	}

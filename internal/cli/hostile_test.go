@@ -228,18 +228,24 @@ func TestCase_W05(t *testing.T) {
 		worlds[it.world] = append(worlds[it.world], it)
 	}
 	for name, traps := range worlds {
+		modes := []caisson.WorkspaceMode{caisson.WorkspaceWorktree}
 		whole := name == ""
-		t.Run(cmp.Or(name, "all at once"), func(t *testing.T) {
-			t.Parallel()
-			p := newHostileWorld(t)
-			p.tryEverything(p.set(traps), whole)
-		})
+		if whole {
+			modes = append(modes, caisson.WorkspaceClone)
+		}
+		for _, mode := range modes {
+			t.Run(cmp.Or(name, "all at once")+", "+string(mode), func(t *testing.T) {
+				t.Parallel()
+				p := newHostileWorld(t)
+				p.tryEverything(p.set(traps), mode, whole)
+			})
+		}
 	}
 }
 
 // tryEverything runs every command in the hostile world. With whole, the run has
 // to come to its end; else it may be refused, but nothing may run.
-func (p *hostileWorld) tryEverything(env []string, whole bool) {
+func (p *hostileWorld) tryEverything(env []string, mode caisson.WorkspaceMode, whole bool) {
 	p.t.Helper()
 	before := p.bystanders()
 	harmless := func(after string) {
@@ -253,7 +259,7 @@ func (p *hostileWorld) tryEverything(env []string, whole bool) {
 	}
 	ref := "none"
 	for _, line := range agentLines {
-		args := []string{"run", "--base", "HEAD~1", "--branch", "agent" + ref, "--", "/bin/sh", "-c", line}
+		args := []string{"run", "--base", "HEAD~1", "--branch", "agent", "--workspace-mode", string(mode), "--", "/bin/sh", "-c", line}
 		if ref != "none" {
 			args = []string{"sandbox", "exec", ref, "--", "/bin/sh", "-c", line}
 		}

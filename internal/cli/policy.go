@@ -51,9 +51,9 @@ and what the line was read as. Exit: 0 allow, 77 deny, 75 review.`,
 		}
 		switch answer.Ruling {
 		case caisson.Deny:
-			return &exitError{caisson.ExitRefused}
+			return &exitError{status: caisson.ExitRefused}
 		case caisson.ReviewIt:
-			return &exitError{caisson.ExitRetryable}
+			return &exitError{status: caisson.ExitRetryable}
 		default:
 			return nil
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -108,10 +109,16 @@ func (a *app) run(ctx context.Context, h *host.Host, want host.RunRequest, detac
 	}
 	if !a.json {
 		where := "no workspace"
-		if ws, err := h.Ledger.Workspace(ctx, r.Spec.Workspace); err == nil {
+		ws, err := h.Ledger.Workspace(ctx, r.Spec.Workspace)
+		if err == nil {
 			where = "branch " + ws.Branch
 		}
 		fmt.Fprintf(a.io.Err, "  run %s  %s  sandbox %s\n", r.ID, printable(where), r.Spec.Engine)
+		for _, m := range ws.Submodules {
+			if m.Empty != "" {
+				fmt.Fprintf(a.io.Err, "  submodule %s is empty: %s\n", printable(m.Path), printable(m.Empty))
+			}
+		}
 	}
 	return a.drive(ctx, h, r, host.DriveOptions{})
 }
@@ -192,6 +199,7 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 		return err
 	}
 	calls = slices.DeleteFunc(calls, func(c caisson.CallRecord) bool { return c.Call.Parent != "" })
+	why := unbegun(r, calls)
 	own := r.State.Terminal() && r.Cause == "" && len(calls) > 0 && calls[len(calls)-1].Result != nil && calls[len(calls)-1].Result.Error == nil
 	own = own && (r.Spec.Session != "" || !term.IsTerminal(int(a.io.Err.Fd()))) // on a terminal the person is told how to go on
 	switch {
@@ -199,12 +207,13 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 		if err := encode(a.io.Err, r); err != nil {
 			return err
 		}
+	case why != nil:
 	case !own:
 		var text strings.Builder
 		a.summary(&text, r)
 		w.to.line("%s", strings.TrimSuffix(text.String(), "\n"))
 	}
-	return status(exitOf(r))
+	return cmp.Or(why, status(exitOf(r)))
 }
 
 // watch prints what happens in a run that another process drives.
@@ -224,7 +233,7 @@ func status(code int) error {
 	if code == 0 {
 		return nil
 	}
-	return &exitError{code}
+	return &exitError{status: code}
 }
 
 func exitOf(r caisson.Run) int {

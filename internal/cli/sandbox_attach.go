@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -131,18 +132,24 @@ func (a *app) afterLook(ctx context.Context, h *host.Host, went terminal.Went, r
 	if !r.State.Terminal() && r.Lease.Instance != "" {
 		return caisson.Errorf(caisson.CodeOutcomeUnknown, "the process that held session %s was killed, and all that ran in it has ended with it", r.ID)
 	}
+	calls, err := h.Ledger.Calls(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	why := unbegun(r, calls)
 	own := r.State.Terminal() && r.Cause == "" && r.Stop != caisson.StopModelError && (r.Exit != 0 || r.State == caisson.RunSucceeded)
 	switch {
 	case a.json:
 		if err := encode(a.io.Err, r); err != nil {
 			return err
 		}
+	case why != nil:
 	case own:
 		fmt.Fprintf(a.io.Err, "  session %s ended with status %d\n", r.ID, r.Exit)
 	default:
 		a.summary(a.io.Err, r)
 	}
-	return status(exitOf(r))
+	return cmp.Or(why, status(exitOf(r)))
 }
 
 // lostBound is how long a session whose terminal is gone may take to have ended.

@@ -157,6 +157,27 @@ func (a *app) session(ctx context.Context, h *host.Host, f *sessionFlags) error 
 	return a.attach(ctx, h, r.ID, attachOptions{keys: keys})
 }
 
+// unbegun returns why the command of a session was not begun, if that is so and
+// nobody stopped it: a program that is not there, for one.
+func unbegun(r caisson.Run, calls []caisson.CallRecord) error {
+	if r.Spec.Session == "" || !r.State.Terminal() || r.Cause != "" || len(calls) == 0 {
+		return nil
+	}
+	last := calls[len(calls)-1]
+	if last.State.Outcome() != caisson.OutcomeNotStarted || last.Result == nil || last.Result.Error == nil {
+		return nil
+	}
+	why := *last.Result.Error
+	switch {
+	case why.Hint != "":
+	case why.Code == caisson.CodeNotFound:
+		why.Hint = "Only what is inside can be run: programs of the system, or of the engine's image, and those in the workspace."
+	case why.Code == caisson.CodePathInvalid:
+		why.Hint = "It must be a file that may be executed."
+	}
+	return &exitError{status: exitOf(r), err: &why}
+}
+
 // sandboxServe is the process that holds a session.
 func (a *app) sandboxServe() *cobra.Command {
 	var size string

@@ -13,7 +13,8 @@ import (
 
 func (a *app) workspaceCommand() *cobra.Command {
 	return group("workspace", "See, bring back, merge and remove what agents did", a.workspaceLs(), a.workspaceDiff(), a.workspaceLog(),
-		a.workspaceSnapshot(), a.workspaceRestore(), a.workspaceMerge(), a.workspaceRm(), a.workspaceTrash())
+		a.workspaceSnapshot(), a.workspaceRestore(), a.workspaceMerge(), a.workspaceRebase(), a.workspaceExport(),
+		a.workspaceRm(), a.workspaceTrash())
 }
 
 func (a *app) workspaceLs() *cobra.Command {
@@ -53,27 +54,4 @@ func (a *app) gitText(text string) string {
 		return printable(text)
 	}
 	return text
-}
-
-func (a *app) workspaceMerge() *cobra.Command {
-	var want host.MergeRequest
-	cmd := &cobra.Command{
-		Use: "merge REF", Short: "Merge a workspace's commits into a branch", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(workspaceNames),
-		Long: `Merge a workspace's commits into the branch it started from, or another. A
-conflict leaves everything as it was. A branch that is checked out is brought
-along, if its checkout is clean.`,
-		Example: "  caisson workspace merge r7k2\n  caisson workspace merge r7k2 --mode squash -m 'dates: accept ISO weeks'",
-		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
-			merged, err := h.Merge(ctx, args[0], want)
-			if err != nil {
-				return err
-			}
-			return a.print(merged, func(w io.Writer) { fmt.Fprintln(w, printable(merged.Says())) })
-		}),
-	}
-	cmd.Flags().StringVar(&want.Into, "into", "", "the `BRANCH` to merge into (default: the one it started from)")
-	cmd.Flags().StringVar(&want.Mode, "mode", "merge", "merge, squash or rebase")
-	cmd.Flags().BoolVar(&want.Commit, "commit", false, "first commit, as you, what is not committed in the workspace")
-	cmd.Flags().StringVarP(&want.Message, "message", "m", "", "commit message, for merge and squash")
-	return cmd
 }

@@ -56,7 +56,7 @@ works in the workspace.`,
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			switch {
 			case turn >= 0 == (name != ""):
-				return usage(errors.New("say which snapshot: --turn or --snapshot"))
+				return usage(errors.New("say which snapshot, with --turn or --snapshot: `caisson workspace log` lists them"))
 			case turn >= 0:
 				name = "@" + strconv.Itoa(turn)
 			default:

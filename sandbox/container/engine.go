@@ -37,6 +37,8 @@ type Options struct {
 	// Refresh is the age at which our image is built again, and the user's
 	// pulled again, beside the work. 0: never.
 	Refresh time.Duration
+	// Notice tells a person what is waited for. Nil: nobody is told.
+	Notice func(text string)
 }
 
 // Engine implements caisson.Engine for one container engine of this machine.
@@ -53,6 +55,7 @@ type Engine struct {
 	closing    chan struct{}
 	closed     bool
 	refreshing bool
+	announced  sync.Once
 	platform   platform
 }
 

@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -58,6 +59,7 @@ func (e *Engine) image(ctx context.Context, cli *client.Client) (image.InspectRe
 	name := e.imageName()
 	got, err := e.inspectImage(ctx, cli, name)
 	if cerrdefs.IsNotFound(err) {
+		e.Announce()
 		if err = e.Rebuild(ctx, RebuildOptions{}); err == nil {
 			got, err = e.inspectImage(ctx, cli, name)
 		}
@@ -68,6 +70,26 @@ func (e *Engine) image(ctx context.Context, cli *client.Client) (image.InspectRe
 		return got, e.fault(ctx, "look at image "+name, err)
 	}
 	return got, e.usable(got)
+}
+
+// Announce says, once, that the image is missing and is made before a sandbox
+// opens. Open says it by itself; who starts another process that opens one says
+// it where a person reads it.
+func (e *Engine) Announce() {
+	if e.opts.Notice == nil {
+		return
+	}
+	e.announced.Do(func() {
+		e.opts.Notice(fmt.Sprintf("the image of %s's sandboxes, %s, is not there: it is %s now, which may take minutes; to do it beforehand: caisson sandbox rebuild --engine %s",
+			e.opts.Name, e.imageName(), e.making(), e.opts.Name))
+	})
+}
+
+func (e *Engine) making() string {
+	if e.opts.Image != "" {
+		return "pulled"
+	}
+	return "built from " + e.base()
 }
 
 func (e *Engine) inspectImage(ctx context.Context, cli *client.Client, name string) (image.InspectResponse, error) {

@@ -71,11 +71,7 @@ func (e *Engine) Probe(ctx context.Context) (caisson.Isolation, error) {
 
 // pending says what is done first when a box is opened and its image is missing.
 func (e *Engine) pending() string {
-	how := "built from " + e.base()
-	if e.opts.Image != "" {
-		how = "pulled"
-	}
-	return fmt.Sprintf("its image %s is not there; it is %s at the first run, which may take minutes, or now by `caisson sandbox rebuild --engine %s`", e.imageName(), how, e.opts.Name)
+	return fmt.Sprintf("its image %s is not there; it is %s at the first run, which may take minutes, or now by `caisson sandbox rebuild --engine %s`", e.imageName(), e.making(), e.opts.Name)
 }
 
 // bare returns an image without files, which it makes where it is missing.

@@ -32,9 +32,9 @@ import (
 type Options struct {
 	Rules []rule.Rule
 	// Unknown is asked about a target that no rule opens, and returns nil if it
-	// may be reached until the proxy's end. It must return when ctx ends, and
-	// bounds how often it asks people. Addresses and names of this machine are
-	// never asked about. Nil: what is unknown is refused.
+	// may be reached for as long as the proxy asks it. It must return when ctx
+	// ends, and bounds how often it asks people. Addresses and names of this machine
+	// are never asked about. Nil: what is unknown is refused. [Proxy.Update] changes it.
 	Unknown func(ctx context.Context, t rule.Target) error
 	// Credentials are put into requests for their hosts.
 	Credentials []Credential
@@ -72,7 +72,8 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	rules    []rule.Rule
-	approved map[rule.Target]bool
+	unknown  func(ctx context.Context, t rule.Target) error
+	approved map[rule.Target]bool // while there is unknown
 	links    map[*link]struct{}
 	conns    int
 	counts   map[string]*Count
@@ -102,16 +103,17 @@ func New(o Options) *Proxy {
 		o.Dial = dialTCP
 	}
 	return &Proxy{
-		o: o, secrets: placeholders(o.Credentials), rules: slices.Clone(o.Rules),
+		o: o, secrets: placeholders(o.Credentials), rules: slices.Clone(o.Rules), unknown: o.Unknown,
 		approved: map[rule.Target]bool{}, links: map[*link]struct{}{}, counts: map[string]*Count{}, told: map[Refusal]bool{},
 	}
 }
 
-// Update puts other rules into force, and ends the connections to what they do
-// not open. What Unknown has allowed stays so.
-func (p *Proxy) Update(rules []rule.Rule) {
+// Update puts other rules into force, and another Unknown, and ends the
+// connections to what they do not open. What was approved stays so; it is closed
+// while unknown is nil.
+func (p *Proxy) Update(rules []rule.Rule, unknown func(ctx context.Context, t rule.Target) error) {
 	p.mu.Lock()
-	p.rules = slices.Clone(rules)
+	p.rules, p.unknown = slices.Clone(rules), unknown
 	var ended []*link
 	for l := range p.links {
 		if _, ok := p.findLocked(l.target); !ok {
@@ -135,14 +137,9 @@ func (p *Proxy) Resolvable(_ context.Context, name string) bool {
 	if slices.ContainsFunc(p.rules, func(r rule.Rule) bool { return r.Names(host) }) {
 		return true
 	}
-	for t := range p.approved {
-		if t.Host == host {
-			return true
-		}
-	}
 	// No look-up leaves the sandbox for it, and a target is asked about only
-	// when it is dialled.
-	return p.o.Unknown != nil && askable(host)
+	// when it is dialled. What was approved could be asked about.
+	return p.unknown != nil && askable(host)
 }
 
 // askable tells whether a host that no rule names can be asked about.
@@ -158,7 +155,7 @@ func (p *Proxy) Ports() []uint16 {
 			ports[port] = true
 		}
 	}
-	if p.o.Unknown != nil {
+	if p.unknown != nil {
 		ports[rule.HTTP], ports[rule.HTTPS] = true, true
 	}
 	return slices.Sorted(maps.Keys(ports))
@@ -169,7 +166,7 @@ func (p *Proxy) findLocked(t rule.Target) (rule.Rule, bool) {
 	if r, ok := rule.Find(p.rules, t); ok {
 		return r, true
 	}
-	if p.approved[t] {
+	if p.unknown != nil && p.approved[t] {
 		return rule.Rule{Host: t.Host, Ports: []uint16{t.Port}, Scope: rule.Public, Opaque: true}, true
 	}
 	return rule.Rule{}, false
@@ -184,23 +181,30 @@ func (p *Proxy) find(t rule.Target) (rule.Rule, bool) {
 // admit judges a target. Where nobody has said anything about it, it may wait
 // for somebody who does.
 func (p *Proxy) admit(ctx context.Context, t rule.Target) (rule.Rule, error) {
-	if r, ok := p.find(t); ok {
+	p.mu.Lock()
+	r, ok := p.findLocked(t)
+	unknown := p.unknown
+	p.mu.Unlock()
+	if ok {
 		return r, nil
 	}
-	if p.o.Unknown == nil || !askable(t.Host) {
+	if unknown == nil || !askable(t.Host) {
 		return rule.Rule{}, p.refuse(t.String(), ReasonUnlisted, nil)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.o.Wait)
 	defer cancel()
-	if err := p.o.Unknown(ctx, t); err != nil {
+	if err := unknown(ctx, t); err != nil {
 		return rule.Rule{}, p.refuse(t.String(), ReasonUnlisted, err)
 	}
 	p.Approve(t)
-	r, _ := p.find(t)
+	if r, ok = p.find(t); !ok { // nobody is asked any more
+		return rule.Rule{}, p.refuse(t.String(), ReasonUnlisted, nil)
+	}
 	return r, nil
 }
 
-// Approve opens a target of the internet until the proxy's end.
+// Approve opens a target of the internet until the proxy's end, while there is
+// an Unknown that could be asked about it.
 func (p *Proxy) Approve(t rule.Target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

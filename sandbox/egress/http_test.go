@@ -247,7 +247,7 @@ func TestUpdateEndsConnections(t *testing.T) {
 		c.send("hello\n")
 		c.read(6)
 	}
-	w.proxy.Update([]rule.Rule{must(rule.Parse("b.com:7")), must(rule.Parse("c.com"))})
+	w.proxy.Update([]rule.Rule{must(rule.Parse("b.com:7")), must(rule.Parse("c.com"))}, nil)
 	<-a.done
 	if rest, _ := a.ended(); rest != "" {
 		t.Errorf("after the end: %q", rest)
@@ -262,6 +262,51 @@ func TestUpdateEndsConnections(t *testing.T) {
 	if !w.proxy.Resolvable(t.Context(), "C.com.") || w.proxy.Resolvable(t.Context(), "a.com") || fmt.Sprint(w.proxy.Ports()) != "[7 80 443]" {
 		t.Errorf("%v %v", w.proxy.Resolvable(t.Context(), "c.com"), w.proxy.Ports())
 	}
+}
+
+// That unknown hosts are asked about can begin and end while programs run: what
+// was approved is open just as long.
+func TestUpdateOfUnknown(t *testing.T) {
+	w := newWorld(t, Options{}, "listed.com")
+	w.echo("good.com", "7")
+	asking, answer := make(chan struct{}, 1), make(chan error)
+	unknown := func(context.Context, rule.Target) error {
+		asking <- struct{}{}
+		return <-answer
+	}
+	if again, _ := w.open("good.com:7").ended(); again != "" || w.proxy.Resolvable(t.Context(), "good.com") || fmt.Sprint(w.proxy.Ports()) != "[80 443]" {
+		t.Errorf("before: %q, %v", again, w.proxy.Ports())
+	}
+	w.proxy.Update(nil, unknown)
+	c := w.open("good.com:7")
+	<-asking
+	answer <- nil
+	c.send("hello\n")
+	c.read(6)
+	if !w.proxy.Resolvable(t.Context(), "good.com") || fmt.Sprint(w.proxy.Ports()) != "[80 443]" {
+		t.Errorf("meanwhile: %v", w.proxy.Ports())
+	}
+	late := w.open("late.com:7")
+	<-asking
+	w.proxy.Update(nil, nil)
+	<-c.done
+	if rest, _ := c.ended(); rest != "" {
+		t.Errorf("after the end: %q", rest)
+	}
+	answer <- nil // too late: nobody is asked any more
+	if got, _ := late.ended(); got != "" || strings.Contains(w.reached(), "late") {
+		t.Errorf("approved too late: %q", got)
+	}
+	if got := w.refusal(); got.Target != "late.com:7" || got.Reason != ReasonUnlisted || w.proxy.open() != "nothing" {
+		t.Errorf("refused: %+v; open: %s", got, w.proxy.open())
+	}
+	if again, _ := w.open("good.com:7").ended(); again != "" || w.proxy.Resolvable(t.Context(), "good.com") {
+		t.Errorf("a closed host: %q", again)
+	}
+	w.proxy.Update(nil, unknown)
+	again := w.open("good.com:7") // is not asked about twice
+	again.send("hello\n")
+	again.read(6)
 }
 
 func TestAddressesAreScreened(t *testing.T) {

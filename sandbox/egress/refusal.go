@@ -180,7 +180,9 @@ func (p *Proxy) open() string {
 		texts = append(texts, text)
 	}
 	for t := range p.approved {
-		texts = append(texts, t.String())
+		if p.unknown != nil {
+			texts = append(texts, t.String())
+		}
 	}
 	switch {
 	case len(texts) == 0:

@@ -33,7 +33,7 @@ func Bare(spec caisson.SandboxSpec, own string) plan.Plan {
 		p.User = u.Username
 	}
 	for _, m := range sandbox.Mounts(spec) {
-		if filepath.Base(m.Target) == ".git" && m.Source == spec.GitCover {
+		if shownElsewhere(spec, m) {
 			continue // nothing can be shown in the place of something else
 		}
 		info, err := os.Lstat(m.Source)
@@ -79,11 +79,12 @@ func BareEnvironment(p plan.Plan, spec caisson.SandboxSpec, own string) []string
 
 // Unshowable returns what of a checked spec cannot be had without a file tree of
 // its own: a path shown at another one, or one that is not to be written in one
-// that is. Empty if there is nothing; the cover of .git is not counted.
+// that is. Empty if there is nothing; the cover of .git and the trees of
+// submodules are not counted.
 func Unshowable(spec caisson.SandboxSpec) string {
 	mounts := sandbox.Mounts(spec)
 	for _, m := range mounts {
-		if m.Source == spec.GitCover && m.Target != m.Source {
+		if shownElsewhere(spec, m) {
 			continue
 		}
 		if m.Source != m.Target {
@@ -99,4 +100,13 @@ func Unshowable(spec caisson.SandboxSpec) string {
 		}
 	}
 	return ""
+}
+
+// shownElsewhere tells whether m is something of a workspace that is only to be
+// shown where it can be.
+func shownElsewhere(spec caisson.SandboxSpec, m caisson.Mount) bool {
+	if m.Source == spec.GitCover {
+		return m.Target != m.Source
+	}
+	return slices.ContainsFunc(spec.GitTrees, func(t caisson.Mount) bool { return t.Source == m.Source && t.Target == m.Target })
 }

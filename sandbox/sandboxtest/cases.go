@@ -48,6 +48,7 @@ func cases() []runnable {
 		{Case{"TestCase_S03", none, "read an input that was not given"}, stdinEndsAtOnce},
 		{Case{"TestCase_S05", files, "have a missing path made on the host"}, nothingIsCreatedOnHost},
 		{Case{"TestCase_S06", none, "work with a git directory that holds links to elsewhere"}, gitMayHoldLinks},
+		{Case{"Submodules", none, "show the tree of a submodule, inside only"}, submodulesAreShown},
 		{Case{"TestCase_S07", none, "commit, rebase, stash and branch in a linked worktree"}, gitWorksInside},
 		{Case{"TestCase_S08", none, "work in a repository with configuration of each worktree"}, worktreeConfigWorks},
 		{Case{"TestCase_S09", files, "work without a workspace"}, worksWithoutWorkspace},

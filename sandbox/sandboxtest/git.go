@@ -56,6 +56,38 @@ git log --oneline | wc -l; git status --porcelain`)
 	}
 }
 
+// The tree of a submodule is shown in an empty directory of the workspace, which
+// stays empty outside; where nothing can be shown so, it is empty inside too.
+func submodulesAreShown(t *testing.T, h Harness) {
+	tree := filepath.Join(tempDir(t), "tree")
+	if err := os.MkdirAll(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(tree, "file"), "of the submodule\n", 0o644)
+	o := open(t, h, repository(t), func(s *caisson.SandboxSpec) {
+		at := filepath.Join(s.Workspace, "libs", "dep")
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		s.GitTrees = []caisson.Mount{{Source: tree, Target: at}}
+	})
+	if !o.enforced(caisson.ControlFiles) {
+		if got := o.sh("ls -A libs/dep"); got != "" {
+			t.Errorf("inside: %q", got)
+		}
+		return
+	}
+	if got := o.sh("cat libs/dep/file; echo new >libs/dep/new"); got != "of the submodule" {
+		t.Errorf("inside: %q", got)
+	}
+	if _, err := os.Stat(filepath.Join(tree, "new")); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(filepath.Join(o.ws, "libs", "dep")); err != nil || len(entries) > 0 {
+		t.Errorf("outside: %v, %v", entries, err)
+	}
+}
+
 // A git directory whose hooks are a link, and a workspace with links where tools
 // look for their settings. Origin: srt 221, cc 44567.
 func gitMayHoldLinks(t *testing.T, h Harness) {

@@ -1,0 +1,106 @@
+package egress
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// TestBulk carries more than any buffer holds, both ways at once.
+func TestBulk(t *testing.T) {
+	w := newWorld(t, Options{}, "site.com:9")
+	w.echo("site.com", "9")
+	c := w.open("site.com:9")
+	const size = 32 << 20
+	block := bytes.Repeat([]byte("0123456789abcdef"), 4096)
+	go func() {
+		for sent := 0; sent < size; sent += len(block) {
+			if _, err := c.Write(block); err != nil {
+				return
+			}
+		}
+		_ = c.CloseWrite()
+	}()
+	got, same, buffer := 0, true, make([]byte, len(block))
+	for {
+		n, err := io.ReadFull(c.in, buffer)
+		same = same && bytes.Equal(buffer[:n], block[:n])
+		if got += n; err != nil {
+			break
+		}
+	}
+	if got != size || !same {
+		t.Errorf("%d bytes came back, as sent: %v", got, same)
+	}
+	<-c.done
+	if count := w.proxy.Counts()[0]; count.Up != size || count.Down != size {
+		t.Errorf("counted %+v", count)
+	}
+	if lent := w.proxy.lent.Load(); lent != 0 {
+		t.Errorf("%d bytes of buffers were not given back", lent)
+	}
+}
+
+// TestBuffersAreBounded fills as many directions as a program can.
+func TestBuffersAreBounded(t *testing.T) {
+	p := New(Options{})
+	all := make([]buffer, 1000)
+	for i := range all {
+		all[i] = buffer{p: p, bytes: make([]byte, leastBuffer)}
+		for range 10 {
+			all[i].fit(len(all[i].bytes))
+		}
+	}
+	if lent := p.lent.Load(); lent > maxLent || len(all[0].bytes) != mostBuffer || len(all[999].bytes) != leastBuffer {
+		t.Errorf("%d lent; buffers of %d and %d bytes", lent, len(all[0].bytes), len(all[999].bytes))
+	}
+	for range quietAfter * 10 {
+		all[0].fit(100)
+	}
+	if len(all[0].bytes) != leastBuffer {
+		t.Errorf("after small reads it has %d bytes", len(all[0].bytes))
+	}
+	for i := range all {
+		all[i].fit(0)
+	}
+	if lent := p.lent.Load(); lent != 0 {
+		t.Errorf("%d bytes were not given back", lent)
+	}
+}
+
+// A program that takes next to nothing of a download keeps its connection as
+// long as something moves.
+func TestSlowReaderIsWaitedFor(t *testing.T) {
+	w := newWorld(t, Options{Idle: 400 * time.Millisecond}, "site.com:9")
+	const size = 24 << 20
+	w.tcp("site.com", "9", func(c net.Conn) { _, _ = c.Write(make([]byte, size)) })
+	c := w.open("site.com:9")
+	_ = c.SetReadBuffer(64 << 10)
+	got, block := 0, make([]byte, 1<<20)
+	every := time.NewTicker(100 * time.Millisecond)
+	defer every.Stop()
+	for range 12 { // three times the bound
+		<-every.C
+		n, err := io.ReadFull(c.in, block)
+		if got += n; err != nil {
+			t.Fatalf("after %d bytes: %v", got, err)
+		}
+	}
+	n, err := io.Copy(io.Discard, c.in)
+	if got += int(n); err != nil || got != size {
+		t.Errorf("%d bytes, %v", got, err)
+	}
+}
+
+// One that takes nothing loses it.
+func TestStalledReaderEnds(t *testing.T) {
+	w := newWorld(t, Options{Idle: 300 * time.Millisecond}, "site.com:9")
+	w.tcp("site.com", "9", func(c net.Conn) { _, _ = io.CopyN(c, zeros{}, 1<<30) })
+	<-w.open("site.com:9").done
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }

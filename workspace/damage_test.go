@@ -230,3 +230,47 @@ func TestRemoveClone(t *testing.T) {
 	}
 	wd.work(back, "set -e; git fsck --full --no-dangling; git stash pop -q; git cat-file -e v1^{tag}; git rev-parse side")
 }
+
+// A workspace of a repository with submodules, and of a shallow one, is clean
+// when nothing was done in it.
+func TestRemoveUnusual(t *testing.T) {
+	for name, prepare := range map[string]func(wd *world){
+		"submodule": func(wd *world) {
+			wd.git("update-index", "--add", "--cacheinfo", "160000,"+wd.git("rev-parse", "HEAD")+",dep")
+			wd.git("commit", "-qm", "dep")
+		},
+		"shallow": func(wd *world) {
+			wd.git("commit", "-q", "--allow-empty", "-m", "second")
+			wd.write(filepath.Join(wd.repo, ".git", "shallow"), wd.git("rev-parse", "HEAD")+"\n")
+		},
+		"sha256": func(wd *world) {
+			wd.must(os.RemoveAll(filepath.Join(wd.repo, ".git")))
+			wd.git("init", "-q", "--object-format=sha256")
+			wd.git("add", "-A")
+			wd.git("commit", "-qm", "first")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wd := newWorld(t)
+			wd.boxes()
+			prepare(wd)
+			ws, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Name: "r7", Base: "main"})
+			wd.must(err)
+			d := workspace.Decide(wd.inspect(ws), workspace.Ask{Batch: true})
+			if d.Mode != workspace.ModeClean {
+				t.Fatalf("%v", d.Losses)
+			}
+			wd.work(ws, "echo x >x; git add x; git commit -qm one; git reset -q --hard HEAD~1; echo y >>a.txt; git stash -q")
+			found := wd.inspect(ws)
+			if len(lossesOf(found, workspace.LossReflog)) != 1 || len(lossesOf(found, workspace.LossStash)) != 1 || len(found.Losses) != 2 {
+				t.Errorf("%v", found.Losses)
+			}
+			before := wd.everything(ws)
+			wd.remove(discard(t, found))
+			wd.git("gc", "-q", "--prune=now")
+			if diff := cmp.Diff(before, wd.everything(wd.restore(ws))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -99,7 +99,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		if file.name == "cover" && c.ws.Cover == "" {
 			continue
 		}
-		if err := writeFile(at(file.name), file.data, 0o644); err != nil {
+		if err := c.write(at(file.name), file.data, 0o644); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
@@ -223,7 +223,7 @@ func (c *creation) copyHooks() error {
 		if err != nil {
 			continue
 		}
-		if err := writeFile(filepath.Join(c.ws.Shadow, "hooks", name), data, 0o755); err != nil {
+		if err := c.write(filepath.Join(c.ws.Shadow, "hooks", name), data, 0o755); err != nil {
 			return err
 		}
 	}

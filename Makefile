@@ -7,7 +7,7 @@ LDFLAGS   := -s -w -X github.com/caisson-run/caisson.Version=$(VERSION)
 TOOL      := $(GO) tool -modfile=tools/go.mod
 export CGO_ENABLED := 0
 
-.PHONY: help build test check race script crash fuzz bench lint docs demo clean
+.PHONY: help build test check race script crash sequences fuzz bench lint docs demo clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ crash: build ## kill it at random moments, CRASH (default 200) times each
 	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_STORM=$(or $(CRASH),200) $(GO) test -count=1 -timeout 60m -run 'TestLife/TestCase_S04' ./sandbox/namespace ./sandbox/bubblewrap ./sandbox/landlock
 	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_STORM=$(or $(CRASH),200) scripts/engines $(GO) test -count=1 -timeout 120m -p 1 -run 'TestCase_S04' ./internal/cli ./sandbox/container
 	@$(GO) test -count=1 -timeout 60m -run 'TestRandomCrashes' ./airlock -rapid.checks=$(or $(CRASH),200)
+
+sequences: build ## remove and restore workspaces after SEQUENCES (default 1000) drawn sequences of git's commands
+	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_SEQUENCES=$(or $(SEQUENCES),1000) $(GO) test -count=1 -timeout 120m -run 'TestSequences' ./workspace
 
 fuzz: ## fuzz every target for FUZZ (default 30s; 300x for a number of inputs) each
 	@scripts/fuzz $(or $(FUZZ),30s)

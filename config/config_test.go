@@ -30,6 +30,7 @@ func TestDefaults(t *testing.T) {
 	want := Config{
 		Preset: "sandboxed", Require: []caisson.Control{"files", "network", "processes"},
 		Floors:         Floors{Disk: 2 << 30, Memory: 512 << 20},
+		TrashDays:      14,
 		Limits:         caisson.Limits{Memory: 4 << 30, Pids: 512, CPUs: 7, Files: 4096, Size: 16 << 30, Tmp: 1 << 30},
 		Review:         Review{24 * time.Hour, 24 * time.Hour, 30 * time.Second},
 		NetworkUnknown: "deny", OnUnknown: "ask", Prices: map[string]caisson.Price{}, Containers: Containers{Refresh: DefaultRefresh}, Instructions: []string{"AGENTS.md", "CLAUDE.md"},
@@ -51,6 +52,7 @@ engine: {linux: bubblewrap, darwin: colima}
 preset: supervised
 require: [files, memory]
 limits: {memory: 8GiB, pids: 100, cpus: 2, files: 64, size: 1 GB, tmp: "2097152"}
+trash: {days: 30}
 floor: {disk: 0, memory: 1GiB}
 budget: {tokens: 1000, cost: 5.25 USD, wall: 2h, turns: 10, calls: 0, output: 1MiB}
 env: [GOFLAGS, CI]
@@ -84,7 +86,7 @@ func TestEverySetting(t *testing.T) {
 	}
 	want := Config{
 		Model: "anthropic/claude-sonnet-4-5", Engine: "bubblewrap", Preset: "supervised", Require: []caisson.Control{"files", "memory"},
-		Floors: Floors{Memory: 1 << 30},
+		Floors: Floors{Memory: 1 << 30}, TrashDays: 30,
 		Limits: caisson.Limits{Memory: 8 << 30, Pids: 100, CPUs: 2, Files: 64, Size: 1e9, Tmp: 2 << 20},
 		Budget: caisson.Budget{Tokens: 1000, Cost: 5_250_000, Wall: 2 * time.Hour, Turns: 10, Output: 1 << 20},
 		Caches: []string{"go", "cargo"}, Hide: []string{"**/.env", "secrets"}, Ptrace: true,
@@ -322,7 +324,7 @@ instructions: [docs/agents.md]
 
 func TestRepositoryRow(t *testing.T) {
 	for _, s := range Reference() {
-		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "floor.disk", "floor.memory", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh", "workspace.mode"}, s.Key); mayNot != (s.Repository == "no") {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "floor.disk", "floor.memory", "trash.days", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh", "workspace.mode"}, s.Key); mayNot != (s.Repository == "no") {
 			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
 		}
 	}

@@ -31,13 +31,15 @@ type Config struct {
 	Require []caisson.Control
 	Limits  caisson.Limits
 	Floors  Floors
-	Budget  caisson.Budget
-	Env     []string // names to pass in
-	Caches  []string // go, npm, pip, cargo
-	Hide    []string // patterns
-	Ptrace  bool
-	Mounts  []caisson.Mount
-	Network []rule.Rule
+	// TrashDays is how long removed workspaces are kept.
+	TrashDays int64
+	Budget    caisson.Budget
+	Env       []string // names to pass in
+	Caches    []string // go, npm, pip, cargo
+	Hide      []string // patterns
+	Ptrace    bool
+	Mounts    []caisson.Mount
+	Network   []rule.Rule
 	// NetworkUnknown is UnknownDeny or UnknownReview.
 	NetworkUnknown string
 	Credentials    []Credential
@@ -105,9 +107,10 @@ func load(user, repository File, system string, processors int) (Config, error) 
 
 func defaults(processors int) Config {
 	return Config{
-		Preset:  "sandboxed",
-		Require: []caisson.Control{caisson.ControlFiles, caisson.ControlNetwork, caisson.ControlProcesses},
-		Floors:  Floors{Disk: 2 << 30, Memory: 512 << 20},
+		Preset:    "sandboxed",
+		Require:   []caisson.Control{caisson.ControlFiles, caisson.ControlNetwork, caisson.ControlProcesses},
+		Floors:    Floors{Disk: 2 << 30, Memory: 512 << 20},
+		TrashDays: 14,
 		Limits: caisson.Limits{
 			Memory: 4 << 30, Pids: 512, CPUs: int64(max(1, processors-1)), Files: 4096, Size: 16 << 30, Tmp: 1 << 30,
 		},

@@ -81,5 +81,8 @@ func (h *Host) boxFor(ctx context.Context, ws caisson.Workspace) (workspace.Open
 			}
 		}
 	}
+	if err := h.workspaces.Check(ctx, ws); err != nil { // nothing else is lent to a box
+		return nil, err
+	}
 	return engine.Open(ctx, h.boxSpec(look, &ws))
 }

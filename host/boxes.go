@@ -105,11 +105,11 @@ func (h *Host) FindBox(ctx context.Context, ref string) (BoxView, error) {
 		if caisson.CodeOf(err) == caisson.CodeNotFound && ref != "" {
 			// A run names the workspace that it made, too, and in that another may work now.
 			ws, none := h.workspaceOf(ctx, ref)
-			switch caisson.CodeOf(none) {
-			case "": // its branch may be another's name in another repository
+			switch {
+			case none == nil: // its branch may be another's name in another repository
 				around := slices.DeleteFunc(list, func(v BoxView) bool { return v.Workspace != ws.ID })
 				v, err = chooseBox(around, ws.Branch, all)
-			case caisson.CodeAmbiguous:
+			case caisson.CodeOf(none) == caisson.CodeAmbiguous:
 				return BoxView{}, none
 			}
 		}

@@ -103,7 +103,7 @@ func (h *Host) sources() []source {
 		all = append(all, s)
 	}
 	return append(all,
-		source{place: "workspaces", kinds: []string{"lock", "file"}, list: h.workspaces.Remnants, tidy: h.workspaces.Tidy},
+		source{place: "workspaces", kinds: []string{"lock", "file", "directory"}, list: h.workspaces.Remnants, tidy: h.tidyWorkspaces},
 		ownSource("terminals", []string{"socket"}, h.terminalRemains),
 		ownSource("instances", []string{"lock"}, h.instanceRemains),
 		ownSource("mounts", []string{"mount"}, h.mountRemains),

@@ -73,6 +73,9 @@ func (s *session) bind(ctx context.Context) error {
 		return err
 	}
 	s.ws = &ws
+	if ws.Removed {
+		return caisson.Errorf(caisson.CodeWorkspaceBindingLost, "workspace %s was removed", ws.Name).WithHint("Bring it back, if it is in the trash still: `caisson workspace trash restore %s`.", ws.ID)
+	}
 	if s.use, err = s.host.occupy(ctx, ws, s.run.ID); err != nil {
 		return err
 	}
@@ -160,6 +163,9 @@ func (s *session) openBox(ctx context.Context) error {
 	opened.State, opened.At = caisson.SandboxRunning, h.Ledger.Now()
 	s.record = opened
 	err = h.Ledger.PutSandbox(ctx, s.record)
+	if err == nil && s.ws != nil { // what stood at its paths just now is what is in the box
+		err = h.workspaces.Check(ctx, *s.ws)
+	}
 	if err == nil {
 		err = h.Ledger.Append(ctx, s.drive, caisson.EventIsolation, box.Isolation())
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +37,16 @@ type Cgroups struct {
 
 // FindCgroups reads them from the kernel. They are long to read on a host with
 // many mounts, and do not change while a process lives: keep them.
-func FindCgroups() (*Cgroups, error) { return findCgroups("/proc/self") }
+//
+// Those of this thread are read, which nobody else can use meanwhile: the first
+// thread, which the kernel shows for the process, may be in the cgroups of a box
+// for the moment in which that is started ([Group.Start]). Taken for ours, they
+// would be where threads of this process are put back to, to be ended with the box.
+func FindCgroups() (*Cgroups, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return findCgroups("/proc/thread-self")
+}
 
 // findCgroups reads them from the files of a process. Source of the formats:
 // proc(5), cgroups(7).

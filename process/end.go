@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -85,7 +86,8 @@ func EndTree(ctx context.Context, id caisson.ProcessIdentity) error {
 	return nil
 }
 
-// stopTree stops the tree, so that it cannot grow, and returns all of it.
+// stopTree stops the tree, so that it cannot grow, and returns all of it. Where
+// the root has ended meanwhile, what is below its number is another's.
 func stopTree(id caisson.ProcessIdentity) ([]proctree.Process, error) {
 	root := proctree.Process{PID: id.PID, Start: id.Start}
 	tree := []proctree.Process{root}
@@ -95,6 +97,9 @@ func stopTree(id caisson.ProcessIdentity) ([]proctree.Process, error) {
 		all, err := proctree.All()
 		if err != nil {
 			return nil, err
+		}
+		if !slices.ContainsFunc(all, func(p proctree.Process) bool { return p.PID == root.PID && p.Start == root.Start }) {
+			break
 		}
 		grown := false
 		for _, p := range proctree.Below(all, root.PID, nil) {

@@ -165,15 +165,24 @@ func (w *Workspaces) finishNoted(ctx context.Context, b bringing) error {
 	return nil // the branch went on
 }
 
-// finishAll brings what was killed to its end; the error tells of what cannot be.
-func (w *Workspaces) finishAll(ctx context.Context) error {
+// finishAll brings what was killed in a repository to its end; the error tells
+// of what cannot be.
+func (w *Workspaces) finishAll(ctx context.Context, common string) error {
 	var errs []error
 	for _, r := range w.bringRemains() {
-		if !r.Live {
+		if b, err := readBringing(r.Name); !r.Live && err == nil && b.Common == common {
 			errs = append(errs, r.remove(ctx))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func readBringing(path string) (b bringing, err error) {
+	raw, err := lockfile.Note(path)
+	if err == nil {
+		err = json.Unmarshal(raw, &b)
+	}
+	return b, err
 }
 
 // bringRemains lists merges that are under way, or were killed.
@@ -201,9 +210,7 @@ func (w *Workspaces) bringRemains() []remain {
 func (w *Workspaces) Unfinished() []string {
 	var told []string
 	for _, r := range w.bringRemains() {
-		raw, err := lockfile.Note(r.Name)
-		var b bringing
-		if !r.Live && err == nil && json.Unmarshal(raw, &b) == nil {
+		if b, err := readBringing(r.Name); !r.Live && err == nil {
 			e := b.unfinished("it could not be brought along")
 			told = append(told, e.Error()+". "+e.HintText())
 		}

@@ -189,10 +189,10 @@ func TestMergeIsTakenBack(t *testing.T) {
 		if err := exec.Command("chattr", "+i", filepath.Join(wd.repo, "dir")).Run(); err != nil {
 			t.Skipf("needs a directory that root cannot write: chattr: %v", err)
 		}
-		defer exec.Command("chattr", "-i", filepath.Join(wd.repo, "dir")).Run() //nolint:errcheck // the directory is removed next
+		defer exec.Command("chattr", "-i", filepath.Join(wd.repo, "dir")).Run()
 	} else {
 		wd.must(os.Chmod(filepath.Join(wd.repo, "dir"), 0o555))
-		defer os.Chmod(filepath.Join(wd.repo, "dir"), 0o755) //nolint:errcheck // the directory is removed next
+		defer os.Chmod(filepath.Join(wd.repo, "dir"), 0o755)
 	}
 	_, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{})
 	tip := wd.git("rev-parse", "main")

@@ -10,9 +10,9 @@ import (
 )
 
 // Origin: reading of peers.
-func TestCase_W07(t *testing.T) { forModes(t, testCase_W07) }
+func TestCase_W07(t *testing.T) { forModes(t, testCaseW07) }
 
-func testCase_W07(t *testing.T) {
+func testCaseW07(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -64,9 +64,9 @@ func testCase_W07(t *testing.T) {
 }
 
 // Origin: srt 221, cc 44567.
-func TestCase_S06(t *testing.T) { forModes(t, testCase_S06) }
+func TestCase_S06(t *testing.T) { forModes(t, testCaseS06) }
 
-func testCase_S06(t *testing.T) {
+func testCaseS06(t *testing.T) {
 	for name, hooks := range map[string]func(wd *world, at string){
 		"link to a directory": func(wd *world, at string) {
 			wd.must(os.MkdirAll(filepath.Join(wd.home, "hooks"), 0o755))
@@ -125,9 +125,9 @@ func testShadowHasHooksAndNoSecrets(t *testing.T) {
 }
 
 // Origin: codex 23661, cc 17374.
-func TestCase_S07(t *testing.T) { forModes(t, testCase_S07) }
+func TestCase_S07(t *testing.T) { forModes(t, testCaseS07) }
 
-func testCase_S07(t *testing.T) {
+func testCaseS07(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -164,9 +164,9 @@ func testCase_S07(t *testing.T) {
 }
 
 // Origin: cc 80278.
-func TestCase_S08(t *testing.T) { forModes(t, testCase_S08) }
+func TestCase_S08(t *testing.T) { forModes(t, testCaseS08) }
 
-func testCase_S08(t *testing.T) {
+func testCaseS08(t *testing.T) {
 	wd := newWorld(t)
 	wd.git("config", "core.repositoryFormatVersion", "1")
 	wd.git("config", "extensions.worktreeConfig", "true")

@@ -367,6 +367,9 @@ func (c *creation) makeBranch(ctx context.Context) error {
 		if err := c.repo.unwritable(c.ws.Branch); err != nil {
 			return err
 		}
+		if full(c.repo.common) { // git does not always say why it could not write
+			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the branch of %s: %w", c.ws.Name, err)
+		}
 		return failed("make the branch", err)
 	}
 	c.undo = append(c.undo, func() {

@@ -165,7 +165,7 @@ func Decide(i Inspection, ask Ask) Decision {
 	case len(i.Losses) == 0:
 		return permit(i, ModeClean)
 	}
-	why := fmt.Sprintf("%s would be lost with workspace %s", tally(i.Losses), name)
+	why := fmt.Sprintf("%s would be lost with workspace %s", Tally(i.Losses), name)
 	if ask.Batch {
 		return refuse(caisson.CodeWorkspaceDirty, why, "Remove it by itself, at a terminal: there you are asked.")
 	}
@@ -202,8 +202,8 @@ var nouns = map[LossKind][2]string{
 	LossStash: {"a stash", "stashes"}, LossReflog: {"a commit that only a log knows", "commits that only a log knows"},
 }
 
-// tally counts losses in words.
-func tally(losses []Loss) string {
+// Tally counts losses in words.
+func Tally(losses []Loss) string {
 	count := map[LossKind]int{}
 	for _, l := range losses {
 		count[l.Kind]++

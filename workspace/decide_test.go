@@ -113,10 +113,10 @@ func TestTally(t *testing.T) {
 		}
 		losses = append(losses, Loss{Kind: kind}, Loss{Kind: kind})
 	}
-	if got := tally(losses); strings.Count(got, ",") != len(Losses())-1 {
+	if got := Tally(losses); strings.Count(got, ",") != len(Losses())-1 {
 		t.Error(got)
 	}
-	if got := tally([]Loss{{Kind: LossStash}, {Kind: LossChange}, {Kind: LossChange}}); got != "2 changes that are not committed, a stash" {
+	if got := Tally([]Loss{{Kind: LossStash}, {Kind: LossChange}, {Kind: LossChange}}); got != "2 changes that are not committed, a stash" {
 		t.Error(got)
 	}
 	if got := (Loss{LossChange, "a\x1b[2J", "modified"}).String(); got != "change a\ufffd[2J (modified)" {

@@ -66,7 +66,7 @@ func (w *Workspaces) Export(ctx context.Context, ws caisson.Workspace, opts Expo
 	if err != nil {
 		return result, failed("write the patches", err)
 	}
-	defer os.RemoveAll(scratch) //nolint:errcheck // it goes with the workspace at the latest
+	defer os.RemoveAll(scratch)
 	names, err := e.format(ctx, last, scratch)
 	if err != nil {
 		return result, err

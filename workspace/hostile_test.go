@@ -54,9 +54,9 @@ func evilHooks(t *testing.T, dir, marks string) {
 const evilAttributes = "*.txt filter=evil diff=evil merge=evil\n*.bin filter=proc\n*.sec filter=crypt\n"
 
 // Origin: audits of sandboxes that mounted a repository's git directory.
-func TestCase_W05(t *testing.T) { forModes(t, testCase_W05) }
+func TestCase_W05(t *testing.T) { forModes(t, testCaseW05) }
 
-func testCase_W05(t *testing.T) {
+func testCaseW05(t *testing.T) {
 	wd := newWorld(t)
 	marks := filepath.Join(t.TempDir(), "marks")
 	if err := os.Mkdir(marks, 0o777); err != nil {

@@ -219,12 +219,12 @@ func (l *look) take(ctx context.Context, box Box) error {
 	if l.refs, err = readShadow(l.ws); err != nil {
 		return err
 	}
-	shadow, err := boundShadow(l.ws)
+	root, err := boundShadow(l.ws)
 	if err != nil {
 		return err
 	}
-	l.inside, err = readGitStateIn(shadow)
-	if err = errors.Join(err, shadow.Close()); err != nil {
+	l.inside, err = readGitState(root)
+	if err = errors.Join(err, root.Close()); err != nil {
 		return err
 	}
 	for _, op := range l.inside.operations {

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -102,7 +101,7 @@ func (l *look) fromOutside(ctx context.Context) {
 	if admin == "" {
 		return
 	}
-	state, err := readGitState(admin)
+	state, err := l.record(admin)
 	if err != nil {
 		l.unknown("the worktree's record", err)
 	}
@@ -110,19 +109,27 @@ func (l *look) fromOutside(ctx context.Context) {
 		l.lose(LossOperation, op, "outside, by hand")
 	}
 	l.outside = slices.Concat(l.outside, state.logged, state.state)
-	if root, err := os.OpenRoot(admin); err == nil {
-		refs, err := readRefs(root)
-		if err = errors.Join(err, root.Close()); err != nil {
-			l.unknown("the references of the worktree's record", err)
-		}
-		l.outer = refs.refs
-		for _, id := range refs.refs {
-			l.outside = append(l.outside, id)
-		}
+	for _, id := range l.outer {
+		l.outside = append(l.outside, id)
 	}
 	if err := l.staged(ctx, admin); err != nil {
 		l.unknown("what is staged outside", err)
 	}
+}
+
+// record reads the worktree's record in the repository.
+func (l *look) record(admin string) (gitState, error) {
+	root, err := os.OpenRoot(admin)
+	if err != nil {
+		return gitState{}, err
+	}
+	defer root.Close()
+	refs, err := readRefs(root)
+	if err != nil {
+		return gitState{}, err
+	}
+	l.outer = refs.refs
+	return readGitState(root)
 }
 
 // staged lists what a person staged in the worktree's own index. Only the index

@@ -23,8 +23,14 @@ const (
 
 // operations are what git keeps in a git directory while it is not done.
 var operations = [...]struct{ file, name string }{
-	{"MERGE_HEAD", "merge"}, {"rebase-merge", "rebase"}, {"rebase-apply", "rebase or am"}, {"CHERRY_PICK_HEAD", "cherry-pick"},
-	{"REVERT_HEAD", "revert"}, {"BISECT_LOG", "bisect"}, {"BISECT_START", "bisect"}, {"sequencer", "sequence of commits"},
+	{"MERGE_HEAD", "merge"},
+	{"rebase-merge", "rebase"},
+	{"rebase-apply", "rebase or am"},
+	{"CHERRY_PICK_HEAD", "cherry-pick"},
+	{"REVERT_HEAD", "revert"},
+	{"BISECT_LOG", "bisect"},
+	{"BISECT_START", "bisect"},
+	{"sequencer", "sequence of commits"},
 }
 
 // stateFiles name commits that an operation, or the last one, needs.
@@ -43,17 +49,8 @@ type gitState struct {
 }
 
 // readGitState reads it. Everything may have been written to deceive: nothing
-// is followed out of dir, and sizes and counts are bounded.
-func readGitState(dir string) (gitState, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return gitState{}, err
-	}
-	defer root.Close()
-	return readGitStateIn(root)
-}
-
-func readGitStateIn(root *os.Root) (gitState, error) {
+// is followed out of root, and sizes and counts are bounded.
+func readGitState(root *os.Root) (gitState, error) {
 	var s gitState
 	for _, op := range operations {
 		if _, err := root.Lstat(op.file); err == nil && !slices.Contains(s.operations, op.name) {

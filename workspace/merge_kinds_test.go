@@ -22,8 +22,10 @@ var mergeKinds = map[string]struct {
 	tree, parents         string // of what was merged; "" for any
 	message               string // "" for any
 }{
-	"criss-cross": {base: "seq 20 >f; git add f; git commit -qm f", inside: "sed -i 's/^1$/inside/' f; git commit -qam in1; git tag in1",
-		outside: "sed -i 's/^20$/outside/' f; git commit -qam out1; out1=$(git rev-parse HEAD); in=$(git rev-parse caisson/r1); git merge -q --no-edit $in; git update-ref refs/heads/caisson/r1 $(git commit-tree -p $in -p $out1 -m cross HEAD^{tree})", parents: "2"},
+	"criss-cross": {
+		base: "seq 20 >f; git add f; git commit -qm f", inside: "sed -i 's/^1$/inside/' f; git commit -qam in1; git tag in1",
+		outside: "sed -i 's/^20$/outside/' f; git commit -qam out1; out1=$(git rev-parse HEAD); in=$(git rev-parse caisson/r1); git merge -q --no-edit $in; git update-ref refs/heads/caisson/r1 $(git commit-tree -p $in -p $out1 -m cross HEAD^{tree})", parents: "2",
+	},
 	"renamed on both sides alike":     {inside: "git mv a.txt z; echo in >>sub/b.txt; git commit -qam mv", outside: "git mv a.txt z; git commit -qm mv", tree: "sub/b.txt z"},
 	"renamed here, changed there":     {base: "seq 50 >f; git add f; git commit -qm f", inside: "echo in >>f; git commit -qam in", outside: "git mv f g; git commit -qm mv", tree: "a.txt g sub/b.txt"},
 	"renamed on both sides otherwise": {base: "seq 50 >f; git add f; git commit -qm f", inside: "git mv f x; git commit -qm mv", outside: "git mv f y; git commit -qm mv", conflict: []string{"f", "x", "y"}},

@@ -74,7 +74,7 @@ func trashPin(id caisson.WorkspaceID, p Pin) string {
 }
 
 // lockTrash keeps others from the trash of one workspace.
-func (w *Workspaces) lockTrash(ctx context.Context, id caisson.WorkspaceID) (*lockfile.Lock, error) {
+func (w *Workspaces) lockTrash(ctx context.Context, id caisson.WorkspaceID) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(w.trash(id)), 0o700); err != nil {
 		return nil, failed("make the trash", err)
 	}
@@ -82,7 +82,7 @@ func (w *Workspaces) lockTrash(ctx context.Context, id caisson.WorkspaceID) (*lo
 	if err != nil {
 		return nil, failed("wait for the trash", err)
 	}
-	return lock, nil
+	return func() { _ = lock.Close() }, nil
 }
 
 func (w *Workspaces) readTrashed(id caisson.WorkspaceID) (Trashed, error) {
@@ -118,11 +118,11 @@ func (w *Workspaces) Remove(ctx context.Context, permit Permit, by string) (Tras
 	if !permit.valid() {
 		return Trashed{}, caisson.Errorf(caisson.CodeStateInvalid, "there is no permit to remove workspace %s", id)
 	}
-	lock, err := w.lockTrash(ctx, id)
+	release, err := w.lockTrash(ctx, id)
 	if err != nil {
 		return Trashed{}, err
 	}
-	defer lock.Close()
+	defer release()
 	if err := w.resumeTrash(ctx, id); err != nil {
 		return Trashed{}, failed("end what was begun before with workspace "+string(id), err)
 	}

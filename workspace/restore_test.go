@@ -27,7 +27,9 @@ func (wd *world) take(ws caisson.Workspace, box *box, turn int) workspace.Snapsh
 }
 
 // A whole tree is brought back, and what was there before again.
-func TestRestoreWholeTree(t *testing.T) {
+func TestRestoreWholeTree(t *testing.T) { forModes(t, testRestoreWholeTree) }
+
+func testRestoreWholeTree(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1"})
 	box := newBox(t, ws)

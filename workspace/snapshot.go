@@ -90,13 +90,12 @@ func (w *Workspaces) Snapshot(ctx context.Context, ws caisson.Workspace, given B
 			return err
 		}
 		snap.Name, snap.Ref = turnName(ws, run, turn), ref
-		if err := t.setAside(ctx, ref, snap.Commit); err != nil {
+		if err := t.keep(ctx, ref, snap.Commit); err != nil {
 			return err
 		}
-		if err := w.updateRefs(ctx, t.repo, "", refUpdate{ref, snap.Commit, ""}); err != nil {
-			return failed("keep the snapshot", err)
+		if turn > keepLast {
+			w.thin(ctx, t.repo, turnPrefix(run))
 		}
-		w.thin(ctx, t.repo, turnPrefix(run))
 		return t.note()
 	})
 	return snap, err

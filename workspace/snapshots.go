@@ -66,14 +66,27 @@ func (t *treeLook) pinNow(ctx context.Context, commit string) (ref, name string,
 	return ref, "@s" + strconv.Itoa(n), nil
 }
 
-// setAside keeps another snapshot that ref holds now, before it is replaced.
-func (t *treeLook) setAside(ctx context.Context, ref, by string) error {
-	old, err := t.w.git.line(ctx, t.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", ref))
-	if err != nil || old == by {
-		return nil //nolint:nilerr // there is none
+// keep keeps a snapshot under ref. Another one that is there is kept on demand.
+func (t *treeLook) keep(ctx context.Context, ref, commit string) error {
+	w := t.w
+	err := w.updateRefs(ctx, t.repo, "", refUpdate{ref, commit, absent})
+	if err == nil {
+		return nil
 	}
-	_, _, err = t.pinNow(ctx, old)
-	return err
+	old, lookErr := w.git.line(ctx, t.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", ref))
+	if lookErr != nil {
+		return failed("keep the snapshot", err)
+	}
+	if old == commit {
+		return nil
+	}
+	if _, _, err := t.pinNow(ctx, old); err != nil {
+		return err
+	}
+	if err := w.updateRefs(ctx, t.repo, "", refUpdate{ref, commit, old}); err != nil {
+		return failed("keep the snapshot", err)
+	}
+	return nil
 }
 
 // Kept is a snapshot that is there.

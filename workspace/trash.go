@@ -97,11 +97,11 @@ func (w *Workspaces) Prune(ctx context.Context, id caisson.WorkspaceID) error {
 	if _, err := w.trashed(id); caisson.CodeOf(err) == caisson.CodeNotFound {
 		return err
 	}
-	lock, err := w.lockTrash(ctx, id)
+	release, err := w.lockTrash(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer release()
 	t, err := w.trashed(id)
 	if err != nil {
 		return err

@@ -22,11 +22,11 @@ func (w *Workspaces) Restore(ctx context.Context, id caisson.WorkspaceID) (caiss
 	if _, err := w.trashed(id); caisson.CodeOf(err) == caisson.CodeNotFound {
 		return caisson.Workspace{}, err
 	}
-	lock, err := w.lockTrash(ctx, id)
+	release, err := w.lockTrash(ctx, id)
 	if err != nil {
 		return caisson.Workspace{}, err
 	}
-	defer lock.Close()
+	defer release()
 	if err := w.resumeTrash(ctx, id); err != nil {
 		return caisson.Workspace{}, failed("end what was begun before with workspace "+string(id), err)
 	}
@@ -92,7 +92,11 @@ func (w *Workspaces) restorable(ctx context.Context, t Trashed) error {
 		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", ws.Branch, at.describe()).
 			WithHint("Check out another branch there, then restore the workspace again.")
 	}
-	return nil
+	other, err := w.cloneOn(ctx, repo, ws.Branch)
+	if err == nil && other != nil && other.ID != ws.ID {
+		err = caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is workspace %s's", ws.Branch, other.Name)
+	}
+	return err
 }
 
 // freeAdmin returns where the worktree's record goes: its old place, or one

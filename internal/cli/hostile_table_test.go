@@ -45,7 +45,7 @@ var hookProofs = map[string]string{
 	"push-to-checkout":   "git config receive.denyCurrentBranch updateInstead; git push -q . HEAD~1:refs/heads/o; git commit -q --allow-empty -m x; git clone -q . ../c; git -C ../c commit -q --allow-empty -m c; git -C ../c push -q origin HEAD:main",
 	"proc-receive":       "git config receive.procReceiveRefs refs/for; git push -q . HEAD:refs/for/x",
 	"fsmonitor-watchman": "git config core.fsmonitor .git/hooks/fsmonitor-watchman; git status",
-	"pre-auto-gc":        "git config gc.auto 1; git config gc.autoDetach false; for i in $(seq 1100); do echo $i | git hash-object -w --stdin; done >/dev/null; git gc -q --auto",
+	"pre-auto-gc":        "git config gc.autoDetach false; git config gc.autoPackLimit 1; git repack -q; git commit -q --allow-empty -m x; git repack -q; git gc -q --auto",
 	"sendemail-validate": "", "p4-changelist": "", "p4-prepare-changelist": "", "p4-post-changelist": "", "p4-pre-submit": "",
 }
 
@@ -180,8 +180,8 @@ var knownCommands = []known{
 	{"workspace merge", [][]string{
 		{"REF", "--into", "m1", "--commit", "-m", "all"}, {"REF", "--into", "m2", "--mode", "squash"}, {"REF", "--into", "m3", "--mode", "rebase"}, {"REF", "--into", "main"},
 	}},
-	{"workspace rebase", [][]string{{"REF"}}},
-	{"workspace export", [][]string{{"REF"}, {"REF", "--output", "../exported"}}},
+	{"workspace rebase", [][]string{{"REF", "--onto", "m2"}, {"REF"}}},
+	{"workspace export", [][]string{{"REF", "--stdout"}, {"REF", "--output", "../exported"}, {"REF"}}},
 	{"workspace status", [][]string{{"REF"}}},
 	{"workspace trash", [][]string{{}}},
 	{"workspace rm", [][]string{{"REF", "--dry-run"}, {"REF"}, {"REF", "--discard"}, {"REF", "--yes"}}},

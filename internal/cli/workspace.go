@@ -12,8 +12,9 @@ import (
 )
 
 func (a *app) workspaceCommand() *cobra.Command {
-	return group("workspace", "See, bring back and merge what agents did", a.workspaceLs(), a.workspaceDiff(), a.workspaceLog(),
-		a.workspaceSnapshot(), a.workspaceRestore(), a.workspaceMerge(), a.workspaceRebase(), a.workspaceExport())
+	return group("workspace", "See, bring back, merge and remove what agents did", a.workspaceLs(), a.workspaceDiff(), a.workspaceLog(),
+		a.workspaceSnapshot(), a.workspaceRestore(), a.workspaceMerge(), a.workspaceRebase(), a.workspaceExport(),
+		a.workspaceRm(), a.workspaceTrash())
 }
 
 func (a *app) workspaceLs() *cobra.Command {

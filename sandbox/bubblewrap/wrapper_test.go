@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,9 +71,13 @@ func liar(t *testing.T, path, line string) {
 	program(t, path, string(raw)+told+line)
 }
 
-// program puts a program at a path.
+// program puts a program at a path. Nothing is forked meanwhile: a child would
+// have the file open for writing until it runs a program of its own, and nobody
+// could run this one.
 func program(t *testing.T, path, text string) {
 	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -91,20 +96,18 @@ func copyOf(t *testing.T, path string) {
 }
 
 // A wrapper that says nothing, or something that is not so, is ended with all
-// that it has started, and in time.
+// that it has started, and in time: at once but for one that says nothing. What
+// it is told apart by is what is said of it; the bound is far below that of the
+// programs, and far above what a loaded machine takes.
 func TestWrapperThatLies(t *testing.T) {
-	for name, c := range map[string]struct {
-		text string
-		most time.Duration
-		want string
-	}{
-		"silent":    {"sleep 1000 & sleep 1001", 7 * time.Second, "did not say within"},
-		"wrong":     {`echo '{"child-pid": 1}' >&7; sleep 1000 & sleep 1001`, 4 * time.Second, "could not be proved"},
-		"no child":  {`echo '{"child-pid": 0}' >&7; sleep 1000 & sleep 1001`, 4 * time.Second, "could not be proved"},
-		"no number": {`echo '{"child-pid": "x"}' >&7; sleep 1000 & sleep 1001`, 4 * time.Second, "could not make"},
+	for name, c := range map[string]struct{ text, want string }{
+		"silent":    {"sleep 1000 & sleep 1001", "did not say within"},
+		"wrong":     {`echo '{"child-pid": 1}' >&7; sleep 1000 & sleep 1001`, "could not be proved"},
+		"no child":  {`echo '{"child-pid": 0}' >&7; sleep 1000 & sleep 1001`, "could not be proved"},
+		"no number": {`echo '{"child-pid": "x"}' >&7; sleep 1000 & sleep 1001`, "could not make"},
 		// A child, but of a namespace that is the host's.
-		"unconfined": {`sleep 1000 & echo "{\"child-pid\": $!}" >&7; sleep 1001`, 4 * time.Second, "could not be proved"},
-		"ended":      {"echo no such luck >&2; exit 3", 4 * time.Second, "no such luck"},
+		"unconfined": {`sleep 1000 & echo "{\"child-pid\": $!}" >&7; sleep 1001`, "could not be proved"},
+		"ended":      {"echo no such luck >&2; exit 3", "no such luck"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,8 +122,8 @@ func TestWrapperThatLies(t *testing.T) {
 			if caisson.CodeOf(err) != caisson.CodeIsolationUnavailable || !strings.Contains(fmt.Sprint(err), c.want) {
 				t.Errorf("open: %v, want isolation-unavailable: %s", err, c.want)
 			}
-			if took := time.Since(start); took > c.most {
-				t.Errorf("took %v", took)
+			if took := time.Since(start); took > 30*time.Second {
+				t.Errorf("took %v: %v", took, err)
 			}
 			if left := running(t, marker); len(left) > 0 {
 				t.Errorf("left: %v", left)

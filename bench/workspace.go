@@ -117,7 +117,7 @@ func (p *person) generate(ctx context.Context, repo string, files int) error {
 		writeTree(out, files)
 		_ = write.CloseWithError(out.Flush())
 	}()
-	defer read.Close()
+	defer read.Close() //nolint:errcheck // ends who still writes
 	return p.run(ctx, read, "-C", repo, "fast-import", "--quiet")
 }
 

@@ -121,7 +121,6 @@ func badInputs() map[string]badInput {
 		"its commit is missing":        {func(_ *testing.T, wd *world, _ *spec) { wd.loseObject("HEAD") }, spec{}, caisson.CodeBaseUnusable, "is missing", "git fsck"},
 		"its tree is missing":          {func(_ *testing.T, wd *world, _ *spec) { wd.loseObject("HEAD^{tree}") }, spec{Base: "main"}, caisson.CodeGitFailed, "tree", ""},
 		"a file of it is missing":      {func(_ *testing.T, wd *world, _ *spec) { wd.loseObject("HEAD:a.txt") }, spec{}, caisson.CodeGitFailed, "check out the base", ""},
-		"a submodule without its file": {gitlink, spec{Base: "main"}, caisson.CodeRepositoryUnsupported, "submodule", ""},
 		"paths that lead to .git":      {func(_ *testing.T, wd *world, s *spec) { s.Base = wd.evilTree("100644", ".GIT") }, spec{}, caisson.CodeGitFailed, "invalid path", ""},
 		// Where nothing can be written.
 		"read-only repository": {func(t *testing.T, wd *world, _ *spec) { wd.readOnly(t, wd.repo) }, spec{}, caisson.CodeWriteFailed, "read-only", "written"},
@@ -279,13 +278,6 @@ func conflict(_ *testing.T, wd *world, _ *workspace.CreateSpec) {
 	wd.write(wd.repo+"/a.txt", "main")
 	wd.git("commit", "-qam", "main")
 	_, _ = wd.tryGit(wd.repo, "merge", "-q", "side")
-}
-
-func gitlink(_ *testing.T, wd *world, _ *workspace.CreateSpec) {
-	wd.git("init", "-q", "dep")
-	wd.gitIn(wd.repo+"/dep", "commit", "-q", "--allow-empty", "-m", "dep")
-	wd.git("add", "dep")
-	wd.git("commit", "-qm", "dep")
 }
 
 func inPlace(put func(at string) error) func(*testing.T, *world, *workspace.CreateSpec) {

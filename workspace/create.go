@@ -41,6 +41,7 @@ type creation struct {
 	undo []func()
 
 	modules []*module // of the base
+	written []string  // that are not durable yet
 }
 
 // Create makes a workspace: a worktree on a branch of its own, and the shadow
@@ -97,6 +98,9 @@ func (c *creation) make(ctx context.Context, spec CreateSpec) error {
 		if err := step(ctx); err != nil {
 			return err
 		}
+	}
+	if err := c.settle(); err != nil {
+		return failed("make the workspace durable", err)
 	}
 	if err := c.w.opts.Ledger.PutWorkspace(ctx, c.ws); err != nil || spec.Made == nil {
 		return err
@@ -284,7 +288,7 @@ func (c *creation) makeRecord() error {
 		{"gitdir", filepath.Join(c.ws.Path, ".git") + "\n"},
 		{"HEAD", "ref: refs/heads/" + c.ws.Branch + "\n"},
 	} {
-		if err := writeFile(filepath.Join(aside, file.name), []byte(file.text), 0o644); err != nil {
+		if err := c.write(filepath.Join(aside, file.name), []byte(file.text), 0o644); err != nil {
 			return failed("make the worktree's record", err)
 		}
 	}
@@ -292,11 +296,16 @@ func (c *creation) makeRecord() error {
 	if err != nil {
 		return unmade("make the worktree's record", err)
 	}
+	for i, path := range c.written {
+		if filepath.Dir(path) == aside {
+			c.written[i] = filepath.Join(admin, filepath.Base(path))
+		}
+	}
 	c.undo = append(c.undo, func() {
 		_ = os.RemoveAll(admin)
 		_ = os.Remove(filepath.Dir(admin)) // only where it is empty
 	})
-	if err := writeFile(filepath.Join(c.ws.Path, ".git"), []byte("gitdir: "+admin+"\n"), 0o644); err != nil {
+	if err := c.write(filepath.Join(c.ws.Path, ".git"), []byte("gitdir: "+admin+"\n"), 0o644); err != nil {
 		return failed("make the worktree's record", err)
 	}
 	c.ws.Binding.AdminDir = admin

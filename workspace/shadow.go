@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,7 +100,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		if file.data == nil || file.name == "cover" && c.ws.Cover == "" {
 			continue
 		}
-		if err := writeFile(at(file.name), file.data, 0o644); err != nil {
+		if err := c.write(at(file.name), file.data, 0o644); err != nil {
 			return failed("make the shadow", err)
 		}
 	}
@@ -117,17 +116,12 @@ func (c *creation) makeShadow(ctx context.Context) error {
 // treeAndTip returns the tree of the base, and where the branch is now that it
 // was named by: "" where there is none.
 func (c *creation) treeAndTip(ctx context.Context) (tree, tip string, err error) {
-	args := []string{"rev-parse", c.ws.Base + "^{tree}"}
-	if c.ws.BaseRef != "" {
-		args = append(args, "refs/heads/"+c.ws.BaseRef+"^{commit}")
+	tree, err = c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--end-of-options", c.ws.Base+"^{tree}"))
+	if err != nil || c.ws.BaseRef == "" {
+		return tree, "", err
 	}
-	out, err := c.git.line(ctx, c.repo.in(args...))
-	tree, tip, _ = strings.Cut(out, "\n")
-	switch {
-	case !isObjectID(tree):
-		return "", "", cmp.Or(err, errors.New("git names no tree"))
-	case err != nil || !isObjectID(tip):
-		return tree, "", nil
+	if tip, err = c.w.branchTip(ctx, c.repo, c.ws.BaseRef); err != nil {
+		tip = "" // the base stands for it
 	}
 	return tree, tip, nil
 }

@@ -104,7 +104,7 @@ func testKilledMaker(t *testing.T) {
 	last := false
 	for n := 1; !last; n++ {
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-		cmd.Env = append(os.Environ(), "HOME="+wd.home, makerEnv+"="+wd.state+"\n"+wd.repo, modeEnv+"="+string(wd.mode), fault.Env+"="+fmt.Sprintf("atomicfile.place.before=crash@%d", n))
+		cmd.Env = append(os.Environ(), "HOME="+wd.home, makerEnv+"="+wd.state+"\n"+wd.repo, modeEnv+"="+string(wd.mode), fault.Env+"="+fmt.Sprintf("workspace.create.write=crash@%d", n))
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.Exited() {
@@ -114,7 +114,7 @@ func testKilledMaker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last = len(recorded) > 0; last && n < 10 {
+		if last = len(recorded) > 0; last && n < 8 {
 			t.Fatalf("only %d writes were seen", n)
 		}
 		if len(wd.made()) > 0 && residue(t, wd) == 0 {

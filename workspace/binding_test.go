@@ -167,6 +167,7 @@ var forgeries = map[string]forgery{
 func TestCase_W06(t *testing.T) {
 	for name, f := range forgeries {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			other := filepath.Join(filepath.Dir(wd.repo), "other")
 			wd.must(os.Mkdir(other, 0o755))

@@ -48,6 +48,7 @@ var exports = map[string]struct {
 func TestExportIsAppliedByGitAm(t *testing.T) {
 	for name, c := range exports {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{Name: "r1"})
 			box := newBox(t, ws)

@@ -155,6 +155,7 @@ func kinds() map[string]kind {
 func TestCase_W10(t *testing.T) {
 	for name, k := range kinds() {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			dir := k.make(wd)
 			if strings.HasPrefix(name, "re") && !wd.gitIs(2, 39) { // what it makes of these differs

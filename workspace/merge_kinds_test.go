@@ -64,6 +64,7 @@ var mergeKinds = map[string]struct {
 func TestMergeKinds(t *testing.T) {
 	for name, c := range mergeKinds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.sh(c.base)
 			ws := wd.create(workspace.CreateSpec{Name: "r1"})

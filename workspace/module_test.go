@@ -240,6 +240,7 @@ func TestHostileModules(t *testing.T) {
 		"other names": "mkdir -p $G/modules/refs/objects $G/modules/logs/objects; cp $G/HEAD $G/modules/refs",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.withSubmodule()
 			ws := wd.create(workspace.CreateSpec{})

@@ -108,8 +108,7 @@ func (h *Host) workspaceOf(ctx context.Context, ref string) (caisson.Workspace, 
 	if ref != "" {
 		return h.workspaces.Find(ctx, h.dir, ref)
 	}
-	// Whether it is in a repository is all that is asked here.
-	if _, err := h.workspaces.FilesAt(ctx, h.dir, "", 1); caisson.CodeOf(err) == caisson.CodeNoRepository {
+	if _, err := h.workspaces.Repository(ctx, h.dir); caisson.CodeOf(err) == caisson.CodeNoRepository {
 		return caisson.Workspace{}, caisson.Errorf(caisson.CodeNoRepository, "no workspace is named, and %s is in no git repository", h.dir).
 			WithHint("Name one (`caisson workspace ls --all`), or say --no-workspace.")
 	}

@@ -63,7 +63,7 @@ func (h *Host) admitDisk(c config.Config, dir string) error {
 		return nil
 	}
 	return caisson.Errorf(caisson.CodeHostFull, "%s are free on the disk of %s, and %s must stay free", amount(free), dir, amount(c.Floors.Disk)).
-		WithHint("Free some space (`caisson workspace ls` lists what can go), or lower `floor.disk` in %s.", h.Paths.UserConfig())
+		WithHint("Free some space (`caisson workspace rm --unbound` moves what is done with to the trash, `caisson workspace trash prune` removes it for good), or lower `floor.disk` in %s.", h.Paths.UserConfig())
 }
 
 // amount is a number of bytes for people.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -84,7 +83,7 @@ func (h *Host) chosen(ctx context.Context, want RemoveRequest) ([]caisson.Worksp
 		}
 		return chosen, nil
 	}
-	if _, err := h.workspaces.FilesAt(ctx, h.dir, "", 1); caisson.CodeOf(err) == caisson.CodeNoRepository {
+	if _, err := h.workspaces.Repository(ctx, h.dir); caisson.CodeOf(err) == caisson.CodeNoRepository {
 		return nil, err // in no repository all would be those of all
 	}
 	list, err := h.workspaces.List(ctx, h.dir)
@@ -295,7 +294,7 @@ func (h *Host) logTrash(t Trash, why string) error {
 func freeOn(dir string) (int64, bool) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, errors.Is(err, fs.ErrNotExist)
+		return 0, false
 	}
 	return int64(st.Bavail) * st.Bsize, true //nolint:gosec // no disk is that large
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/fault"
@@ -119,7 +120,13 @@ func (w *Workspaces) finish(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	note, taken, err := lockfile.Try(path, raw)
+	if info, err := os.Lstat(path); err == nil && len(raw) == 0 && time.Since(info.ModTime()) < young {
+		return nil // it is being written
+	}
+	note, taken, err := lockfile.TryExisting(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // another has done it
+	}
 	if err != nil || taken {
 		return err
 	}

@@ -42,6 +42,7 @@ type look struct {
 	index      string            // commit that holds what is staged inside
 	outer      map[string]string // references that the worktree's record has
 	outside    []string          // objects that it names
+	kept       []string          // objects that imports keep of what was made inside
 	outerIndex string            // commit that holds what is staged outside
 }
 
@@ -171,6 +172,8 @@ func (w *Workspaces) mark(ctx context.Context, i Inspection, at spot) (Marks, in
 		m.Tree = take(at.tree, nil)
 		m.Shadow = take(at.shadow(ws), func(rel string) bool { return rel == objects })
 	}
+	modules := filepath.Join(at.private, "modules") // trees of submodules
+	m.Shadow += " " + take(modules, nil)
 	m.Outside = "none"
 	if admin := w.ownAdmin(ws); admin != "" {
 		m.Outside = take(admin, nil)
@@ -189,7 +192,7 @@ func (w *Workspaces) mark(ctx context.Context, i Inspection, at spot) (Marks, in
 		reasons, m.Contents = append(reasons, err), "unread"
 	}
 	var unseen []string
-	m.Open, unseen, err = holders(ws.Created, at.tree, at.shadow(ws), filepath.Join(at.private, "home"))
+	m.Open, unseen, err = holders(ws.Created, at.tree, at.shadow(ws), filepath.Join(at.private, "home"), modules)
 	if err != nil {
 		reasons, m.Open = append(reasons, err), []string{"unread"}
 	}

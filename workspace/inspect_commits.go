@@ -219,7 +219,14 @@ func (l *look) commits(ctx context.Context) {
 
 func (l *look) listCommits(ctx context.Context) error {
 	ws := l.ws
-	ids := append(l.named(), l.outside...)
+	// What was imported of worktrees and submodules made inside is kept by these
+	// alone, and goes with them.
+	kept, err := l.w.pins(ctx, l.repo, inside(ws.ID))
+	if err != nil {
+		return err
+	}
+	l.kept = slices.Sorted(maps.Values(kept))
+	ids := slices.Concat(l.named(), l.outside, l.kept)
 	if l.found.Tip != "" {
 		ids = append(ids, l.found.Tip)
 	}
@@ -248,7 +255,7 @@ func (l *look) listCommits(ctx context.Context) error {
 		l.lose(LossStash, fmt.Sprintf("stash@{%d}", i), id)
 	}
 	known = slices.Concat(known, own, commitsOf(types, l.inside.stashes...))
-	logged := commitsOf(types, slices.Concat(l.inside.logged, l.inside.state, l.outside)...)
+	logged := commitsOf(types, slices.Concat(l.inside.logged, l.inside.state, l.outside, l.kept)...)
 	if list, subjects, err = l.w.nowhereElse(ctx, l.repo, ws.Branch, logged, known); err != nil {
 		return err
 	}
@@ -329,7 +336,7 @@ func (l *look) pins(ctx context.Context, types map[string]string) error {
 	add(pinIndex, l.index)
 	add(pinState, l.inside.state...)
 	add(pinOutside, l.outerIndex)
-	logged := commitsOf(types, slices.Concat(l.inside.logged, l.outside)...)
+	logged := commitsOf(types, slices.Concat(l.inside.logged, l.outside, l.kept)...)
 	if len(logged) == 0 {
 		return nil
 	}
@@ -349,7 +356,7 @@ func (l *look) pins(ctx context.Context, types map[string]string) error {
 		lonely[id] = true
 	}
 	all := len(lonely) >= maxUnknownCommits
-	for _, id := range l.inside.logged {
+	for _, id := range slices.Concat(l.inside.logged, l.kept) {
 		if all || lonely[id] {
 			add(pinReflog, id)
 		}

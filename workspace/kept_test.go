@@ -3,6 +3,7 @@ package workspace_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,4 +142,24 @@ git commit -q --allow-empty -m one`)
 			t.Errorf("kept: %s", refs)
 		}
 	})
+}
+
+// What only imports keep goes with them when the workspace does, and is listed.
+func TestInspectListsWhatOnlyImportsKeep(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r1"})
+	box := newBox(t, ws)
+	inside(t, box, "git worktree add -q --detach ../elsewhere; cd ../elsewhere; git commit -q --allow-empty -m there; git rev-parse HEAD >$HOME/keep")
+	wd.importOK(ws, box, workspace.ImportOptions{})
+	raw, err := os.ReadFile(filepath.Join(ws.Home, "keep"))
+	wd.must(err)
+	id := strings.TrimSpace(string(raw))
+	inside(t, box, "git worktree remove --force ../elsewhere")
+	found := wd.inspect(ws)
+	if !slices.Contains(lossesOf(found, workspace.LossReflog), id) {
+		t.Errorf("%s is not among %+v", id, found.Losses)
+	}
+	if !slices.ContainsFunc(found.Pins, func(p workspace.Pin) bool { return p.ID == id }) {
+		t.Errorf("%s would not be pinned", id)
+	}
 }

@@ -24,7 +24,8 @@ const (
 )
 
 // private is the directory that holds what a workspace has beside its tree:
-// git/, home/ and modules/, which a box may write, and cover and state, which it may not.
+// git/, home/ and modules/, which a box may write, and cover and state, which it
+// may not, and of a clone outer/ and tree.
 func (w *Workspaces) private(id caisson.WorkspaceID) string {
 	return filepath.Join(w.opts.StateDir, "shadows", string(id))
 }

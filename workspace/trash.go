@@ -116,7 +116,7 @@ func (w *Workspaces) Prune(ctx context.Context, id caisson.WorkspaceID) error {
 	return nil
 }
 
-// trashed returns what is in the trash of a workspace, whose lock is held.
+// trashed returns what is in the trash of a workspace; to rely on it, hold the lock.
 func (w *Workspaces) trashed(id caisson.WorkspaceID) (Trashed, error) {
 	t, err := w.readTrashed(id)
 	if errors.Is(err, fs.ErrNotExist) {

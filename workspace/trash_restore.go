@@ -68,8 +68,8 @@ func (w *Workspaces) restorable(ctx context.Context, t Trashed) error {
 		return err
 	}
 	for _, other := range all {
-		if other.Name == ws.Name && other.ID != ws.ID {
-			return caisson.Errorf(caisson.CodeAlreadyExists, "there is another workspace %s now", ws.Name)
+		if strings.EqualFold(other.Name, ws.Name) && other.ID != ws.ID {
+			return caisson.Errorf(caisson.CodeAlreadyExists, "there is another workspace %s now", other.Name)
 		}
 	}
 	repo, err := w.boundRepository(ctx, ws)
@@ -161,7 +161,8 @@ func (w *Workspaces) restoreBranch(ctx context.Context, t Trashed) error {
 	return w.restoreLog(t)
 }
 
-// restoreLog puts the branch's old log before what is in the new one.
+// restoreLog makes the branch's log what it was, without the entry of the
+// restoring.
 func (w *Workspaces) restoreLog(t Trashed) error {
 	before, err := readInside(w.trash(t.Workspace.ID), "branch-log", maxLogs)
 	if err != nil {

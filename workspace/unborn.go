@@ -68,8 +68,9 @@ type remain struct {
 	remove func(context.Context) error
 }
 
-// Remnants lists what makers of workspaces left, or are at work on: notes of
-// what is being made, and files that were not written to their end.
+// Remnants lists what killed processes left of workspaces, or living ones are at
+// work on: makings, merges, writes of references, removals and restores, and
+// files that were not written to their end.
 func (w *Workspaces) Remnants(context.Context) ([]caisson.Remnant, error) {
 	remains, err := w.remains()
 	var found []caisson.Remnant

@@ -117,6 +117,13 @@ func (w *Workspaces) box(ctx context.Context, ws caisson.Workspace, given Box) (
 	return opened, opened.Close, nil
 }
 
+// Repository returns the common git directory of the repository that dir is in;
+// CodeNoRepository where it is in none.
+func (w *Workspaces) Repository(ctx context.Context, dir string) (string, error) {
+	at, err := w.discover(ctx, dir)
+	return at.common, err
+}
+
 // List returns the workspaces of the repository that dir is in, newest first;
 // all of them where dir is in none, or is "".
 func (w *Workspaces) List(ctx context.Context, dir string) ([]caisson.Workspace, error) {

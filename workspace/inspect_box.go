@@ -94,6 +94,9 @@ func (l *look) box(ctx context.Context, opts InspectOptions) {
 	if err == nil {
 		err = l.overlooked(ctx, box)
 	}
+	if err == nil {
+		err = l.modules(ctx, box)
+	}
 	if err != nil {
 		l.unknown("the tree", err)
 	}

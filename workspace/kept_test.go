@@ -147,14 +147,14 @@ git commit -q --allow-empty -m one`)
 // What only imports keep goes with them when the workspace does, and is listed.
 func TestInspectListsWhatOnlyImportsKeep(t *testing.T) {
 	wd := newWorld(t)
+	wd.boxes()
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
-	box := newBox(t, ws)
-	inside(t, box, "git worktree add -q --detach ../elsewhere; cd ../elsewhere; git commit -q --allow-empty -m there; git rev-parse HEAD >$HOME/keep")
-	wd.importOK(ws, box, workspace.ImportOptions{})
+	wd.work(ws, "git worktree add -q --detach elsewhere; cd elsewhere; git commit -q --allow-empty -m there; git rev-parse HEAD >$HOME/keep")
+	wd.inspect(ws) // which imports
 	raw, err := os.ReadFile(filepath.Join(ws.Home, "keep"))
 	wd.must(err)
 	id := strings.TrimSpace(string(raw))
-	inside(t, box, "git worktree remove --force ../elsewhere")
+	wd.work(ws, "git worktree remove --force elsewhere")
 	found := wd.inspect(ws)
 	if !slices.Contains(lossesOf(found, workspace.LossReflog), id) {
 		t.Errorf("%s is not among %+v", id, found.Losses)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -313,5 +314,27 @@ func TestKilledMakerOfSubmodules(t *testing.T) {
 	wd.must(wd.open().Tidy(t.Context()))
 	if found := wd.made(); len(found) > 0 || refs() != "" {
 		t.Errorf("left: %q %q", found, refs())
+	}
+}
+
+// What only a submodule's tree has is listed before the workspace goes.
+func TestInspectLooksIntoSubmodules(t *testing.T) {
+	wd := newWorld(t)
+	wd.withSubmodule()
+	wd.boxes()
+	ws := wd.create(workspace.CreateSpec{Name: "r1"})
+	if found := wd.inspect(ws); len(found.Losses) > 0 {
+		t.Fatalf("of a new one: %+v", found.Losses)
+	}
+	wd.work(ws, `set -e
+echo secret >libs/dep/.env; echo .env >>$(git -C libs/dep rev-parse --git-dir)/info/exclude
+echo secret >libs/dep/in/ner/.env; echo .env >>$(git -C libs/dep/in/ner rev-parse --git-dir)/info/exclude
+git init -q --separate-git-dir=$(git rev-parse --git-dir)/modules/mine ../mine`)
+	found := wd.inspect(ws)
+	if got := lossesOf(found, workspace.LossIgnored); !slices.Equal(got, []string{"libs/dep/.env", "libs/dep/in/ner/.env"}) {
+		t.Errorf("ignored: %q", got)
+	}
+	if got := lossesOf(found, workspace.LossRef); !slices.Contains(got, "modules/mine") {
+		t.Errorf("references: %q", got)
 	}
 }

@@ -129,7 +129,7 @@ func (wd *world) sh(line string) {
 func TestMergeIsSignedByThePersonOnly(t *testing.T) {
 	wd, ws, _ := working(t)
 	signer := filepath.Join(wd.home, "signer")
-	wd.write(signer, "#!/bin/sh\necho ran >>"+wd.home+"/signed\n[ -e "+wd.home+"/locked ] && exit 1\necho '[GNUPG:] SIG_CREATED ' >&2\nprintf -- '-----BEGIN PGP SIGNATURE-----\\n\\nx\\n-----END PGP SIGNATURE-----\\n'\n")
+	wd.write(signer, "#!/bin/sh\ncat >/dev/null\necho ran >>"+wd.home+"/signed\n[ -e "+wd.home+"/locked ] && exit 1\necho '[GNUPG:] SIG_CREATED ' >&2\nprintf -- '-----BEGIN PGP SIGNATURE-----\\n\\nx\\n-----END PGP SIGNATURE-----\\n'\n")
 	wd.must(os.Chmod(signer, 0o755))
 	wd.write(filepath.Join(wd.repo, "o"), "o")
 	wd.git("add", "o")

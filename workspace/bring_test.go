@@ -60,7 +60,7 @@ func reworked(t *testing.T) (*world, caisson.Workspace) {
 	wd.git("commit", "-qm", "more")
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	box := newBox(t, ws)
-	inside(t, box, `echo more >>a.txt; chmod +x a.txt; rm -r dir; rm turns; mkdir turns; echo in >turns/f; echo new >"$(printf 'n\377')"; ln -s a.txt link; git add -A; git commit -qm rework`)
+	inside(t, box, `echo more >>a.txt; chmod +x a.txt; rm -r dir; rm turns; mkdir turns; echo in >turns/f; echo new >"$(printf 'n\377')"; ln -s a.txt link; mkdir fresh; echo in >fresh/f; git add -A; git commit -qm rework`)
 	wd.importOK(ws, box, workspace.ImportOptions{})
 	return wd, ws
 }
@@ -121,10 +121,13 @@ func TestKilledMergeThatAPersonWentOnFrom(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(wd *world)
 		told string
+		mine string
 	}{
-		"edited a file that changes": {func(wd *world) { wd.write(filepath.Join(wd.repo, "a.txt"), "mine\n") }, "a.txt"},
-		"has a new file of the name": {func(wd *world) { wd.write(filepath.Join(wd.repo, "link"), "mine\n") }, "link"},
-		"another git is at work":     {func(wd *world) { wd.write(filepath.Join(wd.repo, ".git", "index.lock"), "") }, "another git"},
+		"edited a file that changes":   {func(wd *world) { wd.write(filepath.Join(wd.repo, "a.txt"), "mine\n") }, "a.txt", "a.txt"},
+		"has a new file of the name":   {func(wd *world) { wd.write(filepath.Join(wd.repo, "link"), "mine\n") }, "link", "link"},
+		"has a directory of the name":  {func(wd *world) { wd.write(filepath.Join(wd.repo, "link", "f"), "mine\n") }, "link", "link/f"},
+		"has a file for the directory": {func(wd *world) { wd.write(filepath.Join(wd.repo, "fresh"), "mine\n") }, "fresh", "fresh"},
+		"another git is at work":       {func(wd *world) { wd.write(filepath.Join(wd.repo, ".git", "index.lock"), "") }, "another git", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wd, ws := reworked(t)
@@ -137,7 +140,10 @@ func TestKilledMergeThatAPersonWentOnFrom(t *testing.T) {
 			w := wd.open()
 			err := w.Tidy(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.told) || !strings.Contains(strings.Join(w.Unfinished(), " "), wd.repo) {
-				t.Fatalf("%v; %q", err, w.Unfinished())
+				t.Errorf("%v; %q", err, w.Unfinished())
+			}
+			if raw, err := os.ReadFile(filepath.Join(wd.repo, c.mine)); c.mine != "" && string(raw) != "mine\n" {
+				t.Fatalf("what is the person's was written over: %q, %v", raw, err)
 			}
 			if _, err := w.Merge(t.Context(), ws, workspace.MergeOptions{}); err == nil {
 				t.Error("merged on top of it")
@@ -145,6 +151,7 @@ func TestKilledMergeThatAPersonWentOnFrom(t *testing.T) {
 			if name == "another git is at work" {
 				wd.must(os.Remove(filepath.Join(wd.repo, ".git", "index.lock")))
 			} else {
+				wd.must(os.RemoveAll(filepath.Join(wd.repo, c.mine)))
 				wd.git("reset", "-q", "--hard")
 			}
 			wd.must(w.Tidy(t.Context()))

@@ -187,6 +187,57 @@ func TestKilledMergeThatAPersonWentOnFrom(t *testing.T) {
 	})
 }
 
+// movedThenKilled is a git that is killed, or never ends, where it has moved the
+// branch of a merge.
+const movedThenKilled = `#!/bin/sh
+case " $* " in
+*" update-ref --stdin -z -m caisson: merge "*) ;;
+*) exec %[1]s "$@" ;;
+esac
+%[1]s "$@"
+: >'%[2]s'
+%[3]s
+`
+
+// A git that is killed after it has moved the branch has moved it: the checkout
+// follows.
+func TestMergeWhoseGitIsKilled(t *testing.T) {
+	real, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("needs git")
+	}
+	for name, end := range map[string]string{"killed": "kill -9 $$", "cancelled": "exec sleep 1000"} {
+		t.Run(name, func(t *testing.T) {
+			wd, ws := reworked(t)
+			tip := wd.git("rev-parse", ws.Branch)
+			program, moved := filepath.Join(wd.home, "git"), filepath.Join(wd.home, "moved")
+			wd.write(program, fmt.Sprintf(movedThenKilled, real, moved, end))
+			wd.must(os.Chmod(program, 0o755))
+			w := workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: wd.env(), Git: program})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan error, 1)
+			go func() {
+				_, err := w.Merge(ctx, ws, workspace.MergeOptions{})
+				done <- err
+			}()
+			wd.until(func() bool { return exists(moved) })
+			if name == "cancelled" {
+				cancel()
+			}
+			err := <-done
+			t.Logf("the merge: %v", err)
+			if got := wd.git("rev-parse", "main"); got != tip {
+				t.Fatalf("main is at %s", got)
+			}
+			wd.must(wd.open().Tidy(t.Context()))
+			if s := wd.git("status", "--porcelain"); s != "" || residue(t, wd) > 0 {
+				t.Errorf("the checkout does not follow: %q", s)
+			}
+		})
+	}
+}
+
 // Where the checkout cannot be brought along, branch and files are as they were.
 func TestMergeIsTakenBack(t *testing.T) {
 	wd, ws := reworked(t)

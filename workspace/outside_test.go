@@ -1,10 +1,12 @@
 package workspace_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/workspace"
@@ -205,5 +207,31 @@ func TestCase_W08(t *testing.T) {
 			}
 			wd.git("fsck", "--strict")
 		})
+	}
+}
+
+// Where git refuses the reference for commits that diverged, that is said at
+// once, and they are kept elsewhere.
+func TestDivergedCannotBeKept(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r7"})
+	box := newBox(t, ws)
+	inside(t, box, "echo by-agent >>a.txt; git commit -qam inside")
+	agent := inside(t, box, "git rev-parse HEAD")
+	wd.git("update-ref", "-d", "refs/heads/"+ws.Branch)
+	wd.git("update-ref", "refs/caisson/diverged/"+ws.Branch, ws.Base) // in the way of names below it
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := wd.w.Import(ctx, ws, box, workspace.ImportOptions{})
+	wantCode(t, err, caisson.CodeImportHeld)
+	if !strings.Contains(err.Error(), "update-ref") {
+		t.Errorf("the cause is not said: %v", err)
+	}
+	if got := wd.git("rev-parse", "refs/caisson/inside/"+string(ws.ID)+"/heads/"+ws.Branch); got != agent {
+		t.Errorf("%s is kept", got)
+	}
+	wd.git("update-ref", "-d", "refs/caisson/diverged/"+ws.Branch)
+	if got := wd.importOK(ws, box, workspace.ImportOptions{}); got.Diverged == "" {
+		t.Errorf("it is not tried again: %+v", got)
 	}
 }

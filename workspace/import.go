@@ -244,7 +244,7 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 	result := Imported{Old: old, New: commit}
 	if old == commit {
 		if seen.Tip != commit { // the last import was killed before it came to the index
-			result.IndexKept = w.bringIndex(ctx, repo, ws, seen.Tip, commit)
+			result.IndexKept = w.bringIndexOn(ctx, repo, ws, seen, seen.Tip, commit)
 		}
 		seen.Tip = commit
 		return result, nil
@@ -276,13 +276,19 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 		return result, err
 	}
 	result.Moved, seen.Tip, seen.Diverged = true, commit, ""
-	of := orElse(seen.Index, old)
-	if result.IndexKept = w.bringIndex(ctx, repo, ws, of, commit); result.IndexKept != "" {
-		seen.Index = of // so that the next import brings it all the way
-	} else {
-		seen.Index = ""
-	}
+	result.IndexKept = w.bringIndexOn(ctx, repo, ws, seen, old, commit)
 	return result, nil
+}
+
+// bringIndexOn brings the outer index from where it is, which is old but where
+// it was kept before. Where it is kept, the next import brings it all the way.
+func (w *Workspaces) bringIndexOn(ctx context.Context, repo *repository, ws caisson.Workspace, seen *state, old, commit string) (kept string) {
+	of := orElse(seen.Index, old)
+	if kept = w.bringIndex(ctx, repo, ws, of, commit); kept == "" {
+		of = ""
+	}
+	seen.Index = of
+	return kept
 }
 
 // bringIndex brings the outer index from old to new. What the person staged is

@@ -29,6 +29,9 @@ type bringing struct {
 	New    string `json:"new"`
 }
 
+// lookAgain bounds the look for what a git did that was killed.
+const lookAgain = 30 * time.Second
+
 func (w *Workspaces) bringings() string { return filepath.Join(w.opts.StateDir, "merging") }
 
 // pass is a point at which a test may end the process.
@@ -90,7 +93,16 @@ func (w *Workspaces) bring(ctx context.Context, repo *repository, b bringing, me
 	}
 	pass("merge.noted")
 	if err := w.moveRef(ctx, repo, b.Branch, b.Old, b.New, message); err != nil {
-		return true, err
+		// A git that was killed may have moved it before.
+		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookAgain)
+		defer cancel()
+		switch tip, lookErr := w.branchTip(look, repo, b.Branch); {
+		case lookErr != nil:
+			return false, errors.Join(err, lookErr)
+		case tip != b.New:
+			return true, err
+		}
+		ctx = context.WithoutCancel(ctx) // the checkout follows, whoever has left
 	}
 	pass("merge.moved")
 	if err = move(); err == nil {

@@ -201,6 +201,9 @@ func (w *Workspaces) settle(ctx context.Context, repo *repository, b bringing, h
 	case len(behind) > 0 && staged != fromTree && staged != toTree:
 		return b.unfinished("something else is staged since")
 	}
+	if found := inTheWay(root, behind); len(found) > 0 {
+		return b.unfinished("files that git does not track are in the way, which are to be moved away first: " + strings.Join(found[:min(10, len(found))], ", "))
+	}
 	var write strings.Builder
 	for _, d := range behind {
 		if d.mode == noMode {
@@ -244,27 +247,34 @@ func (w *Workspaces) nothingInTheWay(ctx context.Context, repo *repository, b br
 		return failed("look at "+b.Tree, err)
 	}
 	defer root.Close()
+	files := inTheWay(root, changed)
+	if len(files) == 0 {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeWorkspaceDirty, "files that git does not track are in the way in %s: %s", b.Tree, strings.Join(files[:min(10, len(files))], ", ")).
+		With("files", files).WithHint("Move them away, then merge again.")
+}
+
+// inTheWay returns what is where a file comes that was not there, but for what
+// goes, printable. Git that is forced removes all of it, whole directories too.
+func inTheWay(root *os.Root, changed []difference) []string {
 	goes := map[string]bool{}
 	for _, d := range changed {
 		goes[d.path] = d.mode == noMode
 	}
 	var found []string
 	for _, d := range changed {
-		if d.oldMode == noMode {
-			if path := obstacle(root, d.path, goes); path != "" && !slices.Contains(found, path) {
-				found = append(found, path)
-			}
+		if d.oldMode != noMode || d.mode == noMode {
+			continue
+		}
+		if path := obstacle(root, d.path, goes); path != "" && !slices.Contains(found, path) {
+			found = append(found, path)
 		}
 	}
-	if len(found) == 0 {
-		return nil
+	for i, path := range found {
+		found[i] = printable(path)
 	}
-	files := make([]string, 0, len(found))
-	for _, path := range found {
-		files = append(files, printable(path))
-	}
-	return caisson.Errorf(caisson.CodeWorkspaceDirty, "files that git does not track are in the way in %s: %s", b.Tree, strings.Join(files[:min(10, len(files))], ", ")).
-		With("files", files).WithHint("Move them away, then merge again.")
+	return found
 }
 
 // obstacle returns what is in the way of a file that comes to path, but for

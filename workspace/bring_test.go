@@ -60,7 +60,7 @@ func reworked(t *testing.T) (*world, caisson.Workspace) {
 	wd.git("commit", "-qm", "more")
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	box := newBox(t, ws)
-	inside(t, box, `echo more >>a.txt; chmod +x a.txt; rm -r dir; rm turns; mkdir turns; echo in >turns/f; echo new >"$(printf 'n\377')"; ln -s a.txt link; git add -A; git commit -qm rework`)
+	inside(t, box, `echo more >>a.txt; chmod +x a.txt; rm -r dir; rm turns; mkdir turns; echo in >turns/f; echo new >"$(printf 'n\377')"; ln -s a.txt link; mkdir fresh; echo in >fresh/f; git add -A; git commit -qm rework`)
 	wd.importOK(ws, box, workspace.ImportOptions{})
 	return wd, ws
 }
@@ -121,10 +121,13 @@ func TestKilledMergeThatAPersonWentOnFrom(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(wd *world)
 		told string
+		mine string
 	}{
-		"edited a file that changes": {func(wd *world) { wd.write(filepath.Join(wd.repo, "a.txt"), "mine\n") }, "a.txt"},
-		"has a new file of the name": {func(wd *world) { wd.write(filepath.Join(wd.repo, "link"), "mine\n") }, "link"},
-		"another git is at work":     {func(wd *world) { wd.write(filepath.Join(wd.repo, ".git", "index.lock"), "") }, "another git"},
+		"edited a file that changes":   {func(wd *world) { wd.write(filepath.Join(wd.repo, "a.txt"), "mine\n") }, "a.txt", "a.txt"},
+		"has a new file of the name":   {func(wd *world) { wd.write(filepath.Join(wd.repo, "link"), "mine\n") }, "link", "link"},
+		"has a directory of the name":  {func(wd *world) { wd.write(filepath.Join(wd.repo, "link", "f"), "mine\n") }, "link", "link/f"},
+		"has a file for the directory": {func(wd *world) { wd.write(filepath.Join(wd.repo, "fresh"), "mine\n") }, "fresh", "fresh"},
+		"another git is at work":       {func(wd *world) { wd.write(filepath.Join(wd.repo, ".git", "index.lock"), "") }, "another git", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wd, ws := reworked(t)
@@ -137,7 +140,10 @@ func TestKilledMergeThatAPersonWentOnFrom(t *testing.T) {
 			w := wd.open()
 			err := w.Tidy(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.told) || !strings.Contains(strings.Join(w.Unfinished(), " "), wd.repo) {
-				t.Fatalf("%v; %q", err, w.Unfinished())
+				t.Errorf("%v; %q", err, w.Unfinished())
+			}
+			if raw, err := os.ReadFile(filepath.Join(wd.repo, c.mine)); c.mine != "" && string(raw) != "mine\n" {
+				t.Fatalf("what is the person's was written over: %q, %v", raw, err)
 			}
 			if _, err := w.Merge(t.Context(), ws, workspace.MergeOptions{}); err == nil {
 				t.Error("merged on top of it")
@@ -145,6 +151,7 @@ func TestKilledMergeThatAPersonWentOnFrom(t *testing.T) {
 			if name == "another git is at work" {
 				wd.must(os.Remove(filepath.Join(wd.repo, ".git", "index.lock")))
 			} else {
+				wd.must(os.RemoveAll(filepath.Join(wd.repo, c.mine)))
 				wd.git("reset", "-q", "--hard")
 			}
 			wd.must(w.Tidy(t.Context()))
@@ -178,6 +185,57 @@ func TestKilledMergeThatAPersonWentOnFrom(t *testing.T) {
 			t.Errorf("%q", s)
 		}
 	})
+}
+
+// movedThenKilled is a git that is killed, or never ends, where it has moved the
+// branch of a merge.
+const movedThenKilled = `#!/bin/sh
+case " $* " in
+*" update-ref --stdin -z -m caisson: merge "*) ;;
+*) exec %[1]s "$@" ;;
+esac
+%[1]s "$@"
+: >'%[2]s'
+%[3]s
+`
+
+// A git that is killed after it has moved the branch has moved it: the checkout
+// follows.
+func TestMergeWhoseGitIsKilled(t *testing.T) {
+	real, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("needs git")
+	}
+	for name, end := range map[string]string{"killed": "kill -9 $$", "cancelled": "exec sleep 1000"} {
+		t.Run(name, func(t *testing.T) {
+			wd, ws := reworked(t)
+			tip := wd.git("rev-parse", ws.Branch)
+			program, moved := filepath.Join(wd.home, "git"), filepath.Join(wd.home, "moved")
+			wd.write(program, fmt.Sprintf(movedThenKilled, real, moved, end))
+			wd.must(os.Chmod(program, 0o755))
+			w := workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: wd.env(), Git: program})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan error, 1)
+			go func() {
+				_, err := w.Merge(ctx, ws, workspace.MergeOptions{})
+				done <- err
+			}()
+			wd.until(func() bool { return exists(moved) })
+			if name == "cancelled" {
+				cancel()
+			}
+			err := <-done
+			t.Logf("the merge: %v", err)
+			if got := wd.git("rev-parse", "main"); got != tip {
+				t.Fatalf("main is at %s", got)
+			}
+			wd.must(wd.open().Tidy(t.Context()))
+			if s := wd.git("status", "--porcelain"); s != "" || residue(t, wd) > 0 {
+				t.Errorf("the checkout does not follow: %q", s)
+			}
+		})
+	}
 }
 
 // Where the checkout cannot be brought along, branch and files are as they were.

@@ -244,7 +244,7 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 	result := Imported{Old: old, New: commit}
 	if old == commit {
 		if seen.Tip != commit { // the last import was killed before it came to the index
-			result.IndexKept = w.bringIndex(ctx, repo, ws, seen.Tip, commit)
+			result.IndexKept = w.bringIndexOn(ctx, repo, ws, seen, seen.Tip, commit)
 		}
 		seen.Tip = commit
 		return result, nil
@@ -276,13 +276,19 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 		return result, err
 	}
 	result.Moved, seen.Tip, seen.Diverged = true, commit, ""
-	of := orElse(seen.Index, old)
-	if result.IndexKept = w.bringIndex(ctx, repo, ws, of, commit); result.IndexKept != "" {
-		seen.Index = of // so that the next import brings it all the way
-	} else {
-		seen.Index = ""
-	}
+	result.IndexKept = w.bringIndexOn(ctx, repo, ws, seen, old, commit)
 	return result, nil
+}
+
+// bringIndexOn brings the outer index from where it is, which is old but where
+// it was kept before. Where it is kept, the next import brings it all the way.
+func (w *Workspaces) bringIndexOn(ctx context.Context, repo *repository, ws caisson.Workspace, seen *state, old, commit string) (kept string) {
+	of := orElse(seen.Index, old)
+	if kept = w.bringIndex(ctx, repo, ws, of, commit); kept == "" {
+		of = ""
+	}
+	seen.Index = of
+	return kept
 }
 
 // bringIndex brings the outer index from old to new. What the person staged is
@@ -319,7 +325,7 @@ func (w *Workspaces) diverge(ctx context.Context, repo *repository, ws caisson.W
 		if last, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", seen.Diverged)); err == nil {
 			if follows, err := w.descends(ctx, repo, commit, last); err == nil && follows {
 				result.Diverged = seen.Diverged
-				return result, w.updateRefs(ctx, repo, "caisson: import", refUpdate{seen.Diverged, commit, last})
+				return result, unkeptBeside(ws, w.updateRefs(ctx, repo, "caisson: import", refUpdate{seen.Diverged, commit, last}))
 			}
 		}
 	}
@@ -329,15 +335,26 @@ func (w *Workspaces) diverge(ctx context.Context, repo *repository, ws caisson.W
 		if _, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", name)); err == nil {
 			continue
 		}
-		if err := w.updateRefs(ctx, repo, "caisson: import", refUpdate{name, commit, absent}); statusOf(err) > 0 {
-			continue
-		} else if err != nil {
-			return result, err
+		if err := w.updateRefs(ctx, repo, "caisson: import", refUpdate{name, commit, absent}); err != nil {
+			if _, lookErr := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", name)); lookErr == nil {
+				continue // another took the name meanwhile
+			}
+			return result, unkeptBeside(ws, err)
 		}
 		result.Diverged, seen.Diverged = name, name
 		return result, nil
 	}
 	return result, caisson.Errorf(caisson.CodeImportHeld, "branch %s has diverged too often", ws.Branch)
+}
+
+// unkeptBeside is the error of commits that git would not keep beside a branch.
+// They are pinned with all else then.
+func unkeptBeside(ws caisson.Workspace, err error) error {
+	if statusOf(err) <= 0 {
+		return err
+	}
+	return caisson.Errorf(caisson.CodeImportHeld, "commits that branch %s cannot take could not be kept beside it: %w", ws.Branch, err).
+		WithHint("Until it can they are kept at %sheads/%s.", inside(ws.ID), ws.Branch)
 }
 
 // pinOthers keeps what else was made inside: other branches, tags, the stash, a

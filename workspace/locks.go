@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -140,16 +141,26 @@ func (w *Workspaces) updateRemains() []remain {
 	return found
 }
 
-// undoUpdates removes the locks of references that killed commands left.
+// undoUpdates removes the locks of references that killed commands left. A note
+// that cannot be read stops nobody: it is listed, and told where all are removed.
 func (w *Workspaces) undoUpdates(ctx context.Context) error {
 	var errs []error
 	for _, r := range w.updateRemains() {
-		if !r.Live {
-			errs = append(errs, r.remove(ctx))
+		if r.Live {
+			continue
+		}
+		if err := r.remove(ctx); !errors.Is(err, errUnread) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// maxUpdate bounds what is read of a note: one import may write as many
+// references as there may be inside.
+const maxUpdate = 64 << 20
+
+var errUnread = errors.New("what a killed command was to write cannot be read")
 
 // undoUpdate removes what the command of a note left, and the note.
 func (w *Workspaces) undoUpdate(path string) error {
@@ -160,12 +171,15 @@ func (w *Workspaces) undoUpdate(path string) error {
 	if err != nil || held {
 		return err
 	}
-	raw, err := lockfile.Note(path)
-	if err != nil {
-		return errors.Join(err, note.Close())
-	}
 	var u update
-	if json.Unmarshal(raw, &u) == nil && filepath.IsAbs(u.Common) {
+	raw, err := io.ReadAll(io.LimitReader(note, maxUpdate))
+	if err == nil && len(raw) > 0 { // else nothing was done before it was written
+		err = json.Unmarshal(raw, &u)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: %s: %w; remove it where no *.lock is left in a repository's refs", errUnread, printable(path), err), note.Close())
+	}
+	if filepath.IsAbs(u.Common) {
 		if root, err := os.OpenRoot(u.Common); err == nil {
 			defer root.Close()
 			for name, to := range u.Refs {

@@ -1,6 +1,7 @@
 package workspace_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -79,6 +80,37 @@ func TestKilledWithReferencesLocked(t *testing.T) {
 	}
 	if _, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: wd.repo, Run: "r7k2"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A killed command's note of many references is read whole; one that was cut is
+// kept and told, and stops nobody.
+func TestNotesOfKilledUpdates(t *testing.T) {
+	wd := newWorld(t)
+	common, id := filepath.Join(wd.repo, ".git"), wd.git("rev-parse", "HEAD")
+	refs := map[string]string{}
+	for n := range 2000 {
+		refs[fmt.Sprint("refs/caisson/inside/x/tags/", n)] = id
+	}
+	raw, err := json.Marshal(map[string]any{"common": common, "refs": refs})
+	wd.must(err)
+	note, lock := filepath.Join(wd.state, "updates", "MANY"), filepath.Join(common, "refs/caisson/inside/x/tags/1999.lock")
+	wd.write(note, string(raw))
+	wd.write(lock, id+"\n")
+	wd.must(wd.w.Tidy(t.Context()))
+	if exists(lock) || exists(note) {
+		t.Errorf("the lock is left: %v, the note: %v", exists(lock), exists(note))
+	}
+	wd.write(note, string(raw[:len(raw)-10]))
+	if err := wd.w.Tidy(t.Context()); err == nil || !strings.Contains(err.Error(), note) || !exists(note) {
+		t.Errorf("a note that was cut: %v, there: %v", err, exists(note))
+	}
+	wd.create(workspace.CreateSpec{Name: "r1"})
+	wd.write(note, "")
+	wd.must(os.Chtimes(note, time.Time{}, time.Now().Add(-time.Hour)))
+	wd.must(wd.w.Tidy(t.Context()))
+	if exists(note) {
+		t.Error("an empty note is left")
 	}
 }
 

@@ -1,10 +1,13 @@
 package workspace_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/workspace"
@@ -204,6 +207,85 @@ func TestCase_W08(t *testing.T) {
 				t.Fatal(err)
 			}
 			wd.git("fsck", "--strict")
+		})
+	}
+}
+
+// Where git refuses the reference for commits that diverged, that is said at
+// once, and they are kept elsewhere.
+func TestDivergedCannotBeKept(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r7"})
+	box := newBox(t, ws)
+	inside(t, box, "echo by-agent >>a.txt; git commit -qam inside")
+	agent := inside(t, box, "git rev-parse HEAD")
+	wd.git("update-ref", "-d", "refs/heads/"+ws.Branch)
+	wd.git("update-ref", "refs/caisson/diverged/"+ws.Branch, ws.Base) // in the way of names below it
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := wd.w.Import(ctx, ws, box, workspace.ImportOptions{})
+	wantCode(t, err, caisson.CodeImportHeld)
+	if !strings.Contains(err.Error(), "update-ref") {
+		t.Errorf("the cause is not said: %v", err)
+	}
+	if got := wd.git("rev-parse", "refs/caisson/inside/"+string(ws.ID)+"/heads/"+ws.Branch); got != agent {
+		t.Errorf("%s is kept", got)
+	}
+	wd.git("update-ref", "-d", "refs/caisson/diverged/"+ws.Branch)
+	if got := wd.importOK(ws, box, workspace.ImportOptions{}); got.Diverged == "" {
+		t.Errorf("it is not tried again: %+v", got)
+	}
+}
+
+// An import that is killed between the branch and the outer index leaves the
+// branch moved and what was seen last as it was. The next brings the index all
+// the way, or the one after that where a person's staging is in the way.
+func TestKilledBeforeTheIndex(t *testing.T) {
+	for _, keptBefore := range []bool{false, true} {
+		t.Run(fmt.Sprint("kept before=", keptBefore), func(t *testing.T) {
+			wd := newWorld(t)
+			ws := wd.create(workspace.CreateSpec{Name: "r7"})
+			box := newBox(t, ws)
+			wd.importOK(ws, box, workspace.ImportOptions{})
+			blob := wd.git("rev-parse", ws.Base+":a.txt")
+			mine := strings.TrimSpace(wd.git("rev-parse", ws.Base+":sub/b.txt"))
+			stage := func(id string) { wd.gitIn(ws.Path, "update-index", "--cacheinfo", "100644,"+id+",a.txt") }
+			stage(mine)
+			file := filepath.Join(wd.state, "shadows", string(ws.ID), "state")
+			importKept := func() {
+				t.Helper()
+				if got := wd.importOK(ws, box, workspace.ImportOptions{}); got.IndexKept == "" {
+					t.Fatalf("%+v", got)
+				}
+			}
+			inside(t, box, "echo by-agent >>a.txt; echo by-agent >>sub/b.txt; git commit -qam one")
+			var before []byte
+			read := func() {
+				raw, err := os.ReadFile(file)
+				wd.must(err)
+				before = raw
+			}
+			if keptBefore {
+				importKept()
+				read()
+				inside(t, box, "echo new >new; git add new; git commit -qm two")
+				importKept()
+			} else {
+				read()
+				importKept()
+			}
+			wd.must(os.WriteFile(file, before, 0o600)) // as if it had been killed
+			if !keptBefore {
+				importKept()
+				inside(t, box, "echo new >new; git add new; git commit -qm two")
+			}
+			stage(blob)
+			if got := wd.importOK(ws, box, workspace.ImportOptions{}); got.IndexKept != "" {
+				t.Fatalf("%+v", got)
+			}
+			if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+				t.Errorf("the index is behind: %q", s)
+			}
 		})
 	}
 }

@@ -142,7 +142,7 @@ func (h *Host) users(ctx context.Context, ws caisson.Workspace) (workspace.Inspe
 		switch {
 		case err == nil && process.InstanceLiveness(holder) == caisson.Alive:
 			opts.Driver = string(record.Run)
-		case err != nil || process.InstanceLiveness(holder) == caisson.LivenessUnknown:
+		default: // dead, it was swept when this process began: what is left could not be
 			opts.Unknown = append(opts.Unknown, fmt.Sprintf("whether sandbox %s of run %s is there", record.ID, record.Run))
 		}
 	}

@@ -251,24 +251,25 @@ func Expired(list []Trash) []Trash {
 
 // tidyTrash removes from the trash what has been there for its time, and while
 // less than the floor is free on its disk also the oldest of what has not; that
-// is told in the trash's log.
-func (h *Host) tidyTrash(ctx context.Context) error {
+// is told in the trash's log. What cannot be removed keeps no other there.
+func (h *Host) tidyTrash(ctx context.Context, free func() (bytes int64, known bool)) error {
 	list, err := h.ListTrash(ctx, true)
 	errs := []error{err}
 	for i := len(list) - 1; i >= 0; i-- { // oldest first
+		if err := ctx.Err(); err != nil {
+			errs = append(errs, err)
+			break
+		}
 		t := list[i]
 		why := "its time is over"
 		if t.Until.After(time.Now()) {
-			free, known := freeOn(h.trashDir())
+			free, known := free()
 			if !known || free >= h.Config.Floors.Disk {
 				break
 			}
 			why = fmt.Sprintf("%s were free on the disk, and %s must stay free", amount(free), amount(h.Config.Floors.Disk))
 		}
-		if err := errors.Join(ctx.Err(), h.logTrash(t, why), h.PruneTrash(ctx, []Trash{t})); err != nil {
-			errs = append(errs, err)
-			break
-		}
+		errs = append(errs, errors.Join(h.logTrash(t, why), h.PruneTrash(ctx, []Trash{t})))
 	}
 	return errors.Join(errs...)
 }
@@ -299,5 +300,5 @@ func freeOn(dir string) (int64, bool) {
 // tidyWorkspaces ends what killed processes had begun with workspaces, then
 // looks at the trash.
 func (h *Host) tidyWorkspaces(ctx context.Context) error {
-	return errors.Join(h.workspaces.Tidy(ctx), h.tidyTrash(ctx))
+	return errors.Join(h.workspaces.Tidy(ctx), h.tidyTrash(ctx, func() (int64, bool) { return freeOn(h.trashDir()) }))
 }

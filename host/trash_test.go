@@ -1,7 +1,11 @@
 package host
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
@@ -27,5 +31,38 @@ func TestSandboxThatCouldNotBeSwept(t *testing.T) {
 	}
 	if opts, err := h.users(t.Context(), ws); err != nil || len(opts.Unknown) != 1 || opts.Driver != "" {
 		t.Errorf("%+v, %v", opts, err)
+	}
+}
+
+// discarded puts a workspace whose repository is gone into the trash.
+func discarded(t *testing.T, h *Host, age time.Duration) (dir string) {
+	t.Helper()
+	id := caisson.NewWorkspaceID()
+	dir = filepath.Join(h.trashDir(), string(id))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Add(-age).UTC().Format(time.RFC3339Nano)
+	write(t, filepath.Join(dir, "note"), fmt.Sprintf(`{"version":1,"stage":"kept","at":%q,"workspace":{"id":%q,"path":%q}}`, at, id, filepath.Join(dir, "gone")))
+	return dir
+}
+
+func gone(path string) bool {
+	_, err := os.Lstat(path)
+	return os.IsNotExist(err)
+}
+
+// One that cannot be removed keeps no other in the trash.
+func TestTidyTrashBesideOneThatStays(t *testing.T) {
+	h := opened(t, "", nil)
+	stays, goes := discarded(t, h, 400*24*time.Hour), discarded(t, h, 300*24*time.Hour)
+	if err := os.Mkdir(stays+".lock", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.tidyTrash(t.Context(), func() (int64, bool) { return 1 << 60, true }); err == nil {
+		t.Error("no error of the one")
+	}
+	if gone(stays) || !gone(goes) {
+		t.Errorf("gone: %v, %v", gone(stays), gone(goes))
 	}
 }

@@ -251,7 +251,8 @@ func Expired(list []Trash) []Trash {
 
 // tidyTrash removes from the trash what has been there for its time, and while
 // less than the floor is free on its disk also the oldest of what has not; that
-// is told in the trash's log. What cannot be removed keeps no other there.
+// is told in the trash's log. It ends where that made nothing free. What cannot
+// be removed keeps no other there.
 func (h *Host) tidyTrash(ctx context.Context, free func() (bytes int64, known bool)) error {
 	list, err := h.ListTrash(ctx, true)
 	errs := []error{err}
@@ -261,15 +262,22 @@ func (h *Host) tidyTrash(ctx context.Context, free func() (bytes int64, known bo
 			break
 		}
 		t := list[i]
+		early, before := t.Until.After(time.Now()), int64(0)
 		why := "its time is over"
-		if t.Until.After(time.Now()) {
-			free, known := free()
-			if !known || free >= h.Config.Floors.Disk {
+		if early {
+			var known bool
+			if before, known = free(); h.keepTrash || !known || before >= h.Config.Floors.Disk {
 				break
 			}
-			why = fmt.Sprintf("%s were free on the disk, and %s must stay free", amount(free), amount(h.Config.Floors.Disk))
+			why = fmt.Sprintf("%s were free on the disk, and %s must stay free", amount(before), amount(h.Config.Floors.Disk))
 		}
-		errs = append(errs, errors.Join(h.logTrash(t, why), h.PruneTrash(ctx, []Trash{t})))
+		if err := errors.Join(h.logTrash(t, why), h.PruneTrash(ctx, []Trash{t})); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if after, known := free(); early && known && after <= before {
+			break // the disk is full of something else
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -66,3 +66,26 @@ func TestTidyTrashBesideOneThatStays(t *testing.T) {
 		t.Errorf("gone: %v, %v", gone(stays), gone(goes))
 	}
 }
+
+// Below the floor the oldest goes, as long as that helps.
+func TestTidyTrashBelowTheFloor(t *testing.T) {
+	h := opened(t, "floor: {disk: 1GiB}", nil)
+	oldest, older, newest := discarded(t, h, 3*time.Hour), discarded(t, h, 2*time.Hour), discarded(t, h, time.Hour)
+	readings := []int64{10, 20, 20, 20, 20, 30} // before and after each
+	free := func() (int64, bool) {
+		now := readings[0]
+		readings = readings[1:]
+		return now, true
+	}
+	h.keepTrash = true
+	if err := h.tidyTrash(t.Context(), func() (int64, bool) { return 0, true }); err != nil || gone(oldest) {
+		t.Fatalf("kept: %v, %v", !gone(oldest), err)
+	}
+	h.keepTrash = false
+	if err := h.tidyTrash(t.Context(), free); err != nil {
+		t.Fatal(err)
+	}
+	if !gone(oldest) || !gone(older) || gone(newest) {
+		t.Errorf("gone: %v, %v, %v", gone(oldest), gone(older), gone(newest))
+	}
+}

@@ -139,11 +139,20 @@ func (a *app) workspaceTrash() *cobra.Command {
 	return group("trash", "See, restore and prune removed workspaces", a.trashLs(), a.trashRestore(), a.trashPrune())
 }
 
+// withTrash is with, and leaves in the trash what the person may be about to see
+// or to bring back.
+func (a *app) withTrash(use func(ctx context.Context, h *host.Host, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.keepTrash = true
+		return a.with(use)(cmd, args)
+	}
+}
+
 func (a *app) trashLs() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List the removed workspaces of this repository, or of all", Args: cobra.NoArgs,
-		RunE: a.with(func(ctx context.Context, h *host.Host, _ []string) error {
+		RunE: a.withTrash(func(ctx context.Context, h *host.Host, _ []string) error {
 			list, err := h.ListTrash(ctx, all)
 			if err != nil {
 				return err
@@ -178,7 +187,7 @@ func holds(t host.Trash) string {
 func (a *app) trashRestore() *cobra.Command {
 	return &cobra.Command{
 		Use: "restore ID", Short: "Bring a removed workspace back exactly as it was", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(trashNames),
-		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
+		RunE: a.withTrash(func(ctx context.Context, h *host.Host, args []string) error {
 			t, err := h.FindTrash(args[0])
 			if err != nil {
 				return err

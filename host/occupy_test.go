@@ -46,3 +46,18 @@ func TestOccupyWhileLookedAt(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Nothing is committed in a workspace in which somebody is about to work.
+func TestCommitInATakenWorkspace(t *testing.T) {
+	h, ws := opened(t, "", nil), vacant(t)
+	use, err := h.occupy(t.Context(), ws, "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.gather(t.Context(), ws, MergeRequest{Commit: true}); caisson.CodeOf(err) != caisson.CodeLeaseHeld {
+		t.Errorf("%v", err)
+	}
+	if err := use.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

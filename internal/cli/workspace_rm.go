@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -153,12 +154,12 @@ func (a *app) trashLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List the removed workspaces of this repository, or of all", Args: cobra.NoArgs,
 		RunE: a.withTrash(func(ctx context.Context, h *host.Host, _ []string) error {
-			list, err := h.ListTrash(ctx, all)
-			if err != nil {
-				return err
-			}
+			list, unread := h.ListTrash(ctx, all)
 			now := time.Now()
-			return printEach(a, list, func(w io.Writer) {
+			return errors.Join(unread, printEach(a, list, func(w io.Writer) {
+				if len(list) == 0 && unread != nil {
+					return
+				}
 				if len(list) == 0 {
 					fmt.Fprintln(w, "The trash is empty.")
 					return
@@ -169,7 +170,7 @@ func (a *app) trashLs() *cobra.Command {
 						span(now.Sub(t.At)), span(max(t.Until.Sub(now), 0)), holds(t))
 				}
 				_ = tw.Flush() // writes to w, whose errors the last write shows
-			})
+			}))
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "of all repositories")

@@ -83,8 +83,8 @@ func (h *Host) chosen(ctx context.Context, want RemoveRequest) ([]caisson.Worksp
 		}
 		return chosen, nil
 	}
-	if _, err := h.workspaces.Repository(ctx, h.dir); caisson.CodeOf(err) == caisson.CodeNoRepository {
-		return nil, err // in no repository all would be those of all
+	if err := h.inRepository(ctx); err != nil {
+		return nil, err
 	}
 	list, err := h.workspaces.List(ctx, h.dir)
 	if err != nil || want.All {
@@ -101,6 +101,16 @@ func (h *Host) chosen(ctx context.Context, want RemoveRequest) ([]caisson.Worksp
 		}
 	}
 	return chosen, nil
+}
+
+// inRepository refuses what is meant for all of a repository where the person
+// stands in none: there all would be those of all.
+func (h *Host) inRepository(ctx context.Context) error {
+	_, err := h.workspaces.Repository(ctx, h.dir)
+	if caisson.CodeOf(err) == caisson.CodeNoRepository {
+		return err
+	}
+	return nil
 }
 
 // unbound tells whether the run that made a workspace has ended, and no other
@@ -216,6 +226,15 @@ func (h *Host) ListTrash(ctx context.Context, all bool) ([]Trash, error) {
 }
 
 func (h *Host) trashTime() time.Duration { return time.Duration(h.Config.TrashDays) * 24 * time.Hour }
+
+// AllTrash is ListTrash of the repository that the person stands in, and refuses
+// where there is none.
+func (h *Host) AllTrash(ctx context.Context) ([]Trash, error) {
+	if err := h.inRepository(ctx); err != nil {
+		return nil, err
+	}
+	return h.ListTrash(ctx, false)
+}
 
 // FindTrash returns what ref means in the trash.
 func (h *Host) FindTrash(ref string) (Trash, error) {

@@ -257,9 +257,13 @@ func (a *app) prunable(ctx context.Context, h *host.Host, args []string, all, ye
 		}
 		return []host.Trash{t}, nil
 	}
-	list, err := h.ListTrash(ctx, false)
-	if err != nil || !all {
+	if !all {
+		list, err := h.ListTrash(ctx, false)
 		return host.Expired(list), err
+	}
+	list, err := h.AllTrash(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var kept []host.Trash
 	for _, t := range list {

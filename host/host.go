@@ -27,6 +27,8 @@ type Options struct {
 	Dir string // working directory of the person
 	// Notice tells the person, in a line, what is waited for. Nil: nobody is told.
 	Notice func(text string)
+	// KeepTrash: nothing goes from the trash for want of room on the disk.
+	KeepTrash bool
 }
 
 // Host is one opened machine. Its fields are read-only.
@@ -38,6 +40,7 @@ type Host struct {
 	env        func(string) string
 	dir        string
 	notice     func(text string)
+	keepTrash  bool
 	workspaces *workspace.Workspaces
 	engines    []caisson.Engine
 	instance   *process.Registration // registered when this process first drives
@@ -51,7 +54,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{Paths: paths, env: opts.Env, dir: opts.Dir, notice: opts.Notice}
+	h := &Host{Paths: paths, env: opts.Env, dir: opts.Dir, notice: opts.Notice, keepTrash: opts.KeepTrash}
 	if h.Config, err = h.configWith(repoFiles{}); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func usePath(ws caisson.Workspace) string { return filepath.Join(filepath.Dir(ws
 
 // occupy makes a run the only one that works in a workspace: in two sandboxes
 // over one tree, neither could tell whose changes it brings home. The kernel
-// lets go of it when this process ends.
+// lets go of it when this process ends. Without an error there is a lock.
 func (h *Host) occupy(ctx context.Context, ws caisson.Workspace, run caisson.RunID) (*lockfile.Lock, error) {
 	bound, cancel := context.WithTimeout(ctx, occupyBound)
 	defer cancel()
@@ -31,7 +31,18 @@ func (h *Host) occupy(ctx context.Context, ws caisson.Workspace, run caisson.Run
 	case bound.Err() == nil || ctx.Err() != nil:
 		return nil, err
 	}
-	return nil, h.occupied(ctx, ws)
+	if err := h.occupied(ctx, ws); err != nil {
+		return nil, err
+	}
+	// Whoever it was has ended just now, or only looks.
+	lock, held, err := lockfile.Try(usePath(ws), []byte(run))
+	if held {
+		err = caisson.Errorf(caisson.CodeLeaseHeld, "the workspace on branch %s was in use just now", ws.Branch).WithHint("Try again.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lock, nil
 }
 
 // occupied returns CodeLeaseHeld, and how to get to it, if a run works in the workspace.

@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -114,8 +115,16 @@ func (h *Host) idle(ctx context.Context, ws caisson.Workspace) error {
 }
 
 // gather commits what is not committed, if that is wanted, and brings all
-// commits into the repository.
+// commits into the repository. No run begins while it commits: one removes the
+// locks of git that it finds.
 func (h *Host) gather(ctx context.Context, ws caisson.Workspace, want MergeRequest) (err error) {
+	if want.Commit {
+		use, busy := h.occupy(ctx, ws, "commit")
+		if busy != nil {
+			return busy
+		}
+		defer func() { err = errors.Join(err, use.Close()) }()
+	}
 	box, err := h.boxFor(ctx, ws)
 	if err != nil {
 		return err

@@ -83,8 +83,8 @@ func (h *Host) chosen(ctx context.Context, want RemoveRequest) ([]caisson.Worksp
 		}
 		return chosen, nil
 	}
-	if _, err := h.workspaces.Repository(ctx, h.dir); caisson.CodeOf(err) == caisson.CodeNoRepository {
-		return nil, err // in no repository all would be those of all
+	if err := h.inRepository(ctx); err != nil {
+		return nil, err
 	}
 	list, err := h.workspaces.List(ctx, h.dir)
 	if err != nil || want.All {
@@ -101,6 +101,16 @@ func (h *Host) chosen(ctx context.Context, want RemoveRequest) ([]caisson.Worksp
 		}
 	}
 	return chosen, nil
+}
+
+// inRepository refuses what is meant for all of a repository where the person
+// stands in none: there all would be those of all.
+func (h *Host) inRepository(ctx context.Context) error {
+	_, err := h.workspaces.Repository(ctx, h.dir)
+	if caisson.CodeOf(err) == caisson.CodeNoRepository {
+		return err
+	}
+	return nil
 }
 
 // unbound tells whether the run that made a workspace has ended, and no other
@@ -142,7 +152,7 @@ func (h *Host) users(ctx context.Context, ws caisson.Workspace) (workspace.Inspe
 		switch {
 		case err == nil && process.InstanceLiveness(holder) == caisson.Alive:
 			opts.Driver = string(record.Run)
-		case err != nil || process.InstanceLiveness(holder) == caisson.LivenessUnknown:
+		default: // dead, it was swept when this process began: what is left could not be
 			opts.Unknown = append(opts.Unknown, fmt.Sprintf("whether sandbox %s of run %s is there", record.ID, record.Run))
 		}
 	}
@@ -190,9 +200,6 @@ func (h *Host) removeOne(ctx context.Context, r Removal) (t workspace.Trashed, e
 		if use, err = h.occupy(ctx, ws, ""); err != nil {
 			return t, err
 		}
-		if use == nil { // taken, and free again
-			return t, caisson.Errorf(caisson.CodeLeaseHeld, "a run was at work in workspace %s just now", ws.Name).WithHint("Try again.")
-		}
 		defer func() { err = errors.Join(err, use.Close()) }()
 	}
 	return h.workspaces.Remove(ctx, r.Permit, Person())
@@ -219,6 +226,15 @@ func (h *Host) ListTrash(ctx context.Context, all bool) ([]Trash, error) {
 }
 
 func (h *Host) trashTime() time.Duration { return time.Duration(h.Config.TrashDays) * 24 * time.Hour }
+
+// AllTrash is ListTrash of the repository that the person stands in, and refuses
+// where there is none.
+func (h *Host) AllTrash(ctx context.Context) ([]Trash, error) {
+	if err := h.inRepository(ctx); err != nil {
+		return nil, err
+	}
+	return h.ListTrash(ctx, false)
+}
 
 // FindTrash returns what ref means in the trash.
 func (h *Host) FindTrash(ref string) (Trash, error) {
@@ -254,23 +270,32 @@ func Expired(list []Trash) []Trash {
 
 // tidyTrash removes from the trash what has been there for its time, and while
 // less than the floor is free on its disk also the oldest of what has not; that
-// is told in the trash's log.
-func (h *Host) tidyTrash(ctx context.Context) error {
+// is told in the trash's log. It ends where that made nothing free. What cannot
+// be removed keeps no other there.
+func (h *Host) tidyTrash(ctx context.Context, free func() (bytes int64, known bool)) error {
 	list, err := h.ListTrash(ctx, true)
 	errs := []error{err}
 	for i := len(list) - 1; i >= 0; i-- { // oldest first
-		t := list[i]
-		why := "its time is over"
-		if t.Until.After(time.Now()) {
-			free, known := freeOn(h.trashDir())
-			if !known || free >= h.Config.Floors.Disk {
-				break
-			}
-			why = fmt.Sprintf("%s were free on the disk, and %s must stay free", amount(free), amount(h.Config.Floors.Disk))
-		}
-		if err := errors.Join(ctx.Err(), h.logTrash(t, why), h.PruneTrash(ctx, []Trash{t})); err != nil {
+		if err := ctx.Err(); err != nil {
 			errs = append(errs, err)
 			break
+		}
+		t := list[i]
+		early, before := t.Until.After(time.Now()), int64(0)
+		why := "its time is over"
+		if early {
+			var known bool
+			if before, known = free(); h.keepTrash || !known || before >= h.Config.Floors.Disk {
+				break
+			}
+			why = fmt.Sprintf("%s were free on the disk, and %s must stay free", amount(before), amount(h.Config.Floors.Disk))
+		}
+		if err := errors.Join(h.logTrash(t, why), h.PruneTrash(ctx, []Trash{t})); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if after, known := free(); early && known && after <= before {
+			break // the disk is full of something else
 		}
 	}
 	return errors.Join(errs...)
@@ -302,5 +327,5 @@ func freeOn(dir string) (int64, bool) {
 // tidyWorkspaces ends what killed processes had begun with workspaces, then
 // looks at the trash.
 func (h *Host) tidyWorkspaces(ctx context.Context) error {
-	return errors.Join(h.workspaces.Tidy(ctx), h.tidyTrash(ctx))
+	return errors.Join(h.workspaces.Tidy(ctx), h.tidyTrash(ctx, func() (int64, bool) { return freeOn(h.trashDir()) }))
 }

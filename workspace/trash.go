@@ -54,10 +54,7 @@ func (w *Workspaces) TrashOf(ctx context.Context, dir string) ([]Trashed, error)
 // a branch or a run; else the beginning of an id. Of several with one name, the
 // one that was removed last is meant.
 func (w *Workspaces) FindTrash(ref string) (Trashed, error) {
-	all, err := w.Trash("")
-	if err != nil {
-		return Trashed{}, err
-	}
+	all, unread := w.Trash("")
 	var begin []Trashed
 	for _, t := range all {
 		ws := t.Workspace
@@ -73,6 +70,9 @@ func (w *Workspaces) FindTrash(ref string) (Trashed, error) {
 	}
 	if len(begin) > 1 {
 		return Trashed{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits %d workspaces in the trash", ref, len(begin))
+	}
+	if unread != nil { // it may be that one
+		return Trashed{}, unread
 	}
 	return Trashed{}, caisson.Errorf(caisson.CodeNotFound, "there is no workspace %q in the trash", printable(ref)).WithHint("`caisson workspace trash ls --all` shows what there is.")
 }

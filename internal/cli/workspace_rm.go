@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -139,17 +140,26 @@ func (a *app) workspaceTrash() *cobra.Command {
 	return group("trash", "See, restore and prune removed workspaces", a.trashLs(), a.trashRestore(), a.trashPrune())
 }
 
+// withTrash is with, and leaves in the trash what the person may be about to see
+// or to bring back.
+func (a *app) withTrash(use func(ctx context.Context, h *host.Host, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.keepTrash = true
+		return a.with(use)(cmd, args)
+	}
+}
+
 func (a *app) trashLs() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List the removed workspaces of this repository, or of all", Args: cobra.NoArgs,
-		RunE: a.with(func(ctx context.Context, h *host.Host, _ []string) error {
-			list, err := h.ListTrash(ctx, all)
-			if err != nil {
-				return err
-			}
+		RunE: a.withTrash(func(ctx context.Context, h *host.Host, _ []string) error {
+			list, unread := h.ListTrash(ctx, all)
 			now := time.Now()
-			return printEach(a, list, func(w io.Writer) {
+			return errors.Join(unread, printEach(a, list, func(w io.Writer) {
+				if len(list) == 0 && unread != nil {
+					return
+				}
 				if len(list) == 0 {
 					fmt.Fprintln(w, "The trash is empty.")
 					return
@@ -160,7 +170,7 @@ func (a *app) trashLs() *cobra.Command {
 						span(now.Sub(t.At)), span(max(t.Until.Sub(now), 0)), holds(t))
 				}
 				_ = tw.Flush() // writes to w, whose errors the last write shows
-			})
+			}))
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "of all repositories")
@@ -178,7 +188,7 @@ func holds(t host.Trash) string {
 func (a *app) trashRestore() *cobra.Command {
 	return &cobra.Command{
 		Use: "restore ID", Short: "Bring a removed workspace back exactly as it was", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(trashNames),
-		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
+		RunE: a.withTrash(func(ctx context.Context, h *host.Host, args []string) error {
 			t, err := h.FindTrash(args[0])
 			if err != nil {
 				return err
@@ -247,9 +257,13 @@ func (a *app) prunable(ctx context.Context, h *host.Host, args []string, all, ye
 		}
 		return []host.Trash{t}, nil
 	}
-	list, err := h.ListTrash(ctx, false)
-	if err != nil || !all {
+	if !all {
+		list, err := h.ListTrash(ctx, false)
 		return host.Expired(list), err
+	}
+	list, err := h.AllTrash(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var kept []host.Trash
 	for _, t := range list {

@@ -53,7 +53,7 @@ func holders(made time.Time, dirs ...string) (open, unseen []string, err error) 
 		switch how, err := p.holds(); {
 		case how != "":
 			open = append(open, fmt.Sprintf("process %d (%s): %s", pid, p.name(), how))
-		case errors.Is(err, fs.ErrPermission) && p.matters(pid, made):
+		case errors.Is(err, fs.ErrPermission) && p.unseen(pid, made):
 			unseen = append(unseen, fmt.Sprintf("process %d (%s)", pid, p.name()))
 		}
 	}

@@ -338,3 +338,18 @@ git init -q --separate-git-dir=$(git rev-parse --git-dir)/modules/mine ../mine`)
 		t.Errorf("references: %q", got)
 	}
 }
+
+// A sandbox of another workspace, whose processes cannot be looked at, keeps
+// nobody from removing this one.
+func TestInspectBesideAnotherSandbox(t *testing.T) {
+	wd := newWorld(t)
+	wd.boxes()
+	ws := wd.create(workspace.CreateSpec{Name: "r1"})
+	other := newBox(t, wd.create(workspace.CreateSpec{Name: "r2"}))
+	p, err := other.Hold(t.Context(), caisson.Command{Line: "sleep 1000"})
+	wd.must(err)
+	defer p.Drop()
+	if found := wd.inspect(ws); len(found.Losses) > 0 {
+		t.Errorf("%+v", found.Losses)
+	}
+}

@@ -1,0 +1,110 @@
+package workspace
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// settling is how long a process that cannot be looked at is given to end or to
+// come apart: one that begins a box has all of the host's mounts at first.
+const settling = time.Second
+
+// mount is one line of a mountinfo.
+type mount struct{ id, device, root, point string }
+
+// readMounts reads what is mounted where a process is, which everybody may see.
+// Source: proc_pid_mountinfo(5).
+func readMounts(path string) ([]mount, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var all []mount
+	for line := range strings.Lines(string(raw)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			all = append(all, mount{fields[0], fields[2], unescapeMount(fields[3]), unescapeMount(fields[4])})
+		}
+	}
+	return all, nil
+}
+
+// unescapeMount reads the octal forms in which spaces and the like are written.
+func unescapeMount(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// within tells whether a clean path is dir or below it.
+func within(path, dir string) bool {
+	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
+}
+
+// apart tells of a process whether nothing that is mounted where it is leads to
+// one of its directories, as in a box of another workspace. False where that
+// cannot be told. A descriptor that somebody handed in is not seen by this.
+func (p *holder) apart() bool {
+	theirs, err := readMounts(p.at + "/mountinfo")
+	if err != nil || len(theirs) == 0 {
+		return false
+	}
+	ours, err := readMounts("/proc/self/mountinfo")
+	if err != nil {
+		return false
+	}
+	for _, dir := range p.dirs {
+		var st unix.Statx_t
+		if unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &st) != nil {
+			continue // there is no such part
+		}
+		i := slices.IndexFunc(ours, func(m mount) bool { return m.id == strconv.FormatUint(st.Mnt_id, 10) })
+		if st.Mask&unix.STATX_MNT_ID == 0 || i < 0 {
+			return false
+		}
+		at := ours[i]
+		dir, err := realPath(dir)
+		if err != nil || !within(dir, at.point) {
+			return false
+		}
+		inside := filepath.Join(at.root, strings.TrimPrefix(dir, at.point))
+		for _, m := range theirs {
+			if m.device == at.device && (within(inside, m.root) || within(m.root, inside)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// realPath resolves the links in the way to a directory, which are the person's,
+// and not its last part.
+func realPath(dir string) (string, error) {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	return filepath.Join(parent, filepath.Base(dir)), err
+}
+
+// unseen tells of a process that cannot be looked at that it may hold something.
+func (p *holder) unseen(pid int, made time.Time) bool {
+	for end := time.Now().Add(settling); p.matters(pid, made) && !p.apart(); {
+		if time.Now().After(end) {
+			return true
+		}
+		time.Sleep(settling / 50)
+	}
+	return false
+}

@@ -72,7 +72,7 @@ func (w *Workspaces) moveRef(ctx context.Context, repo *repository, branch, old,
 // bring does what is noted. settled: branch and checkout are both where they
 // are to be, or both where they were.
 func (w *Workspaces) bring(ctx context.Context, repo *repository, b bringing, message string) (settled bool, err error) {
-	held, err := takeIndex(b)
+	held, err := takeIndex(ctx, b)
 	if err != nil {
 		return true, err
 	}
@@ -156,7 +156,7 @@ func (w *Workspaces) finishNoted(ctx context.Context, b bringing) error {
 	if _, _, err := directoryID(b.GitDir); err != nil {
 		return nil //nolint:nilerr // the checkout is gone
 	}
-	held, err := retakeIndex(b)
+	held, err := retakeIndex(ctx, b)
 	if err != nil {
 		return err
 	}

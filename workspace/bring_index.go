@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,8 +30,8 @@ func (b bringing) own() string       { return filepath.Join(b.GitDir, "caisson-"
 func (b bringing) mark() string      { return "caisson: merge " + b.ID + "\n" }
 
 // takeIndex locks the index. The lock appears with the mark in it: killed at any
-// moment, it can be told whose it is.
-func takeIndex(b bringing) (*heldIndex, error) {
+// moment, it can be told whose it is. One that another git holds is waited for.
+func takeIndex(ctx context.Context, b bringing) (*heldIndex, error) {
 	f, err := os.OpenFile(b.own(), os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, failed("lock the index of "+b.Tree, err)
@@ -42,12 +43,14 @@ func takeIndex(b bringing) (*heldIndex, error) {
 	}
 	if err == nil {
 		err = os.Link(b.own(), b.lockPath())
+		for end := time.Now().Add(indexLockWait); errors.Is(err, fs.ErrExist) && time.Now().Before(end) && pause(ctx); {
+			err = os.Link(b.own(), b.lockPath())
+		}
 	}
 	err = errors.Join(err, os.Remove(b.own()))
 	if errors.Is(err, fs.ErrExist) {
 		_ = f.Close()
-		return nil, caisson.Errorf(caisson.CodeWorkspaceDirty, "another git works in %s (%s is there)", b.Tree, b.lockPath()).
-			WithHint("Wait for it. If none does, remove that file.")
+		return nil, heldLock("lock the index of "+b.Tree, b.lockPath(), err)
 	}
 	if err != nil {
 		_ = f.Close()
@@ -61,11 +64,11 @@ func takeIndex(b bringing) (*heldIndex, error) {
 }
 
 // retakeIndex takes the lock that a killed process of this merge left, or a new one.
-func retakeIndex(b bringing) (*heldIndex, error) {
+func retakeIndex(ctx context.Context, b bringing) (*heldIndex, error) {
 	f, err := os.OpenFile(b.lockPath(), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		_ = removeIfThere(b.own())
-		return takeIndex(b)
+		return takeIndex(ctx, b)
 	}
 	if err != nil {
 		return nil, failed("lock the index of "+b.Tree, err)

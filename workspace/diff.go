@@ -24,7 +24,8 @@ const showDiff = gather + keepIndex + `exec git --no-pager diff --cached --no-co
 
 // Diff writes what differs. The tree is compared inside a box, commits outside;
 // either way no program that a repository names runs on the host. What is
-// written may hold any bytes.
+// written may hold any bytes, but no more than maxOutput; then it is cut, with an
+// error.
 func (w *Workspaces) Diff(ctx context.Context, ws caisson.Workspace, given Box, opts DiffOptions) error {
 	check := w.checkRepository
 	if opts.To == "" {
@@ -55,9 +56,10 @@ func (w *Workspaces) Diff(ctx context.Context, ws caisson.Workspace, given Box, 
 			args = append(args, stat)
 		}
 		inv := repo.in(append(args, from, to, "--")...)
-		inv.stdout = opts.Out
-		if _, err := w.git.run(ctx, inv); err != nil {
-			return failed("compare the commits", err)
+		out := &boundedWriter{w: opts.Out, left: maxOutput}
+		inv.stdout = out
+		if _, err := w.git.run(ctx, inv); err != nil || out.over {
+			return failed("compare the commits", out.or(err))
 		}
 		return nil
 	}
@@ -71,7 +73,32 @@ func (w *Workspaces) Diff(ctx context.Context, ws caisson.Workspace, given Box, 
 		return err
 	}
 	defer release()
-	_, err = w.inside(ctx, ws, box, showDiff, opts.Out, "CAISSON_FROM="+from, "CAISSON_STAT="+stat)
+	out := &boundedWriter{w: opts.Out, left: maxOutput}
+	_, err = w.inside(ctx, ws, box, showDiff, out, "CAISSON_FROM="+from, "CAISSON_STAT="+stat)
+	return out.or(err)
+}
+
+// boundedWriter hands on so many bytes and fails beyond them.
+type boundedWriter struct {
+	w    io.Writer
+	left int
+	over bool
+}
+
+func (b *boundedWriter) Write(p []byte) (int, error) {
+	if len(p) > b.left {
+		b.over = true
+		return 0, b.or(nil)
+	}
+	b.left -= len(p)
+	return b.w.Write(p)
+}
+
+// or returns err, or why the command had to end.
+func (b *boundedWriter) or(err error) error {
+	if b.over {
+		return caisson.Errorf(caisson.CodeGitFailed, "what differs is larger than %d bytes", maxOutput)
+	}
 	return err
 }
 

@@ -232,6 +232,13 @@ func (e *export) format(ctx context.Context, last, dir string) ([]string, error)
 // readPatch reads a patch as git wrote it. Where lines of it end with a carriage
 // return, which git am takes away from plain ones, it is encoded.
 func readPatch(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, failed("read a patch", err)
+	}
+	if info.Size() > maxOutput {
+		return nil, caisson.Errorf(caisson.CodeGitFailed, "%s has %d bytes; a patch of more than %d is not exported", printable(filepath.Base(path)), info.Size(), maxOutput)
+	}
 	patch, err := os.ReadFile(path)
 	if err != nil {
 		return nil, failed("read a patch", err)

@@ -356,6 +356,38 @@ func (wd *world) diff(ws caisson.Workspace, box workspace.Box, opts workspace.Di
 	return out.String()
 }
 
+// endlessBox answers every command with more than anyone wants to read.
+type endlessBox struct{ *box }
+
+func (b endlessBox) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
+	cmd.Argv, cmd.Line = []string{"/usr/bin/head", "-c", "300000000", "/dev/zero"}, ""
+	return b.box.Hold(ctx, cmd)
+}
+
+// What a box says differs is not written without end.
+func TestEndlessDiff(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r1"})
+	box := newBox(t, ws)
+	err := wd.w.Diff(t.Context(), ws, endlessBox{box}, workspace.DiffOptions{Out: io.Discard})
+	wantCode(t, err, caisson.CodeGitFailed)
+	if !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A directory of logs that is empty is none that cannot be read.
+func TestEmptyLogs(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r1"})
+	box := newBox(t, ws)
+	inside(t, box, "mkdir -p "+ws.Shadow+"/logs/refs/empty; git commit -q --allow-empty -m x")
+	wd.importOK(ws, box, workspace.ImportOptions{})
+	if _, err := wd.w.Inspect(t.Context(), ws, workspace.InspectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A few objects of a box unpack to more than the host has memory.
 func TestBombs(t *testing.T) {
 	for name, line := range map[string]string{

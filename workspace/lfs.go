@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,8 +14,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/caisson-run/caisson/internal/atomicfile"
 )
 
 // Git LFS keeps a pointer in a commit, and the content beside git's objects by
@@ -113,18 +112,27 @@ func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''
 // importLFS brings contents that were made inside to the repository: commits
 // hold pointers to them only. Each is checked to be what its name says; what is
 // not stays where it is, and what is over the bound is told, or comes with the
-// next import.
+// next import. Nothing is followed out of the repository: a link there to
+// elsewhere is told.
 func importLFS(root *os.Root, common string) (unkept string, err error) {
 	n, left := 0, int64(maxImport)
-	for _, one := range listNames(root, "lfs/objects", twoHex) {
+	first := listNames(root, "lfs/objects", twoHex)
+	if len(first) == 0 {
+		return "", nil
+	}
+	home, err := os.OpenRoot(common)
+	if err != nil {
+		return "", failed("keep LFS contents", err)
+	}
+	defer home.Close()
+	for _, one := range first {
 		for _, two := range listNames(root, "lfs/objects/"+one, twoHex) {
 			for _, id := range listNames(root, "lfs/objects/"+one+"/"+two, lfsID) {
 				if n++; n > maxLFS {
 					return fmt.Sprintf("there are more than %d LFS contents inside", maxLFS), nil
 				}
 				name := filepath.Join("lfs", "objects", one, two, id)
-				to := filepath.Join(common, name)
-				if _, err := os.Lstat(to); err == nil || !strings.HasPrefix(id, one+two) {
+				if _, err := home.Lstat(name); err == nil || !strings.HasPrefix(id, one+two) {
 					continue
 				}
 				info, err := root.Lstat(name)
@@ -134,9 +142,11 @@ func importLFS(root *os.Root, common string) (unkept string, err error) {
 					unkept = fmt.Sprintf("the LFS content %s is larger than %d bytes", id, int64(maxImport))
 				case info.Size() > left:
 					return unkept, nil
+				case !plainDirs(home, filepath.Dir(name)):
+					unkept = fmt.Sprintf("the LFS content %s cannot be kept: a link to elsewhere, or no directory, is where those of the repository are", id)
 				default:
 					left -= info.Size()
-					if err := takeLFS(root, name, id, to, info.Size()); err != nil {
+					if err := takeLFS(root, home, name, id, info.Size()); err != nil {
 						return unkept, failed("keep an LFS content", err)
 					}
 				}
@@ -161,8 +171,18 @@ func listNames(root *os.Root, dir string, form *regexp.Regexp) []string {
 	return names
 }
 
-// takeLFS copies one content, if what is copied is what its id says.
-func takeLFS(root *os.Root, name, id, to string, limit int64) (err error) {
+// plainDirs tells whether each part of a path is a directory itself, or not there.
+func plainDirs(root *os.Root, dir string) bool {
+	for ; dir != "."; dir = filepath.Dir(dir) {
+		if info, err := root.Lstat(dir); err == nil && !info.IsDir() || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+// takeLFS copies one content home, if what is copied is what its id says.
+func takeLFS(root, home *os.Root, name, id string, limit int64) (err error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil //nolint:nilerr // a link out, or gone
@@ -171,10 +191,12 @@ func takeLFS(root *os.Root, name, id, to string, limit int64) (err error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil //nolint:nilerr // replaced meanwhile
 	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	dir := filepath.Dir(name)
+	if err := home.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(to), "."+id+".*.tmp")
+	made := filepath.Join(dir, "."+id+"."+rand.Text()+".tmp")
+	tmp, err := home.OpenFile(made, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -182,7 +204,17 @@ func takeLFS(root *os.Root, name, id, to string, limit int64) (err error) {
 	_, err = io.Copy(io.MultiWriter(tmp, sum), io.LimitReader(f, limit))
 	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close())
 	if err == nil && hex.EncodeToString(sum.Sum(nil)) == id {
-		return errors.Join(os.Rename(tmp.Name(), to), atomicfile.SyncDir(filepath.Dir(to)))
+		if err = home.Rename(made, name); err == nil {
+			return syncDir(home, dir)
+		}
 	}
-	return errors.Join(err, os.Remove(tmp.Name()))
+	return errors.Join(err, home.Remove(made))
+}
+
+func syncDir(root *os.Root, dir string) error {
+	f, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }

@@ -158,3 +158,26 @@ ln -s / $L/55; mkfifo $L/66; mkdir -p $L/77; ln -s .. $L/77/77`)
 		t.Errorf("taken: %q", found)
 	}
 }
+
+// Where a repository keeps LFS contents by a link to elsewhere, nothing is
+// written there.
+func TestLFSByLinks(t *testing.T) {
+	id := sha256Of("good\n")
+	for _, at := range []string{"lfs", "lfs/objects", "lfs/objects/" + id[:2], "lfs/objects/" + id[:2] + "/" + id[2:4]} {
+		wd := newWorld(t)
+		ws := wd.create(workspace.CreateSpec{})
+		box := newBox(t, ws)
+		elsewhere, link := t.TempDir(), filepath.Join(wd.repo, ".git", at)
+		wd.must(os.MkdirAll(filepath.Dir(link), 0o755))
+		wd.must(os.Symlink(elsewhere, link))
+		dir := filepath.Join(ws.Shadow, "lfs", "objects", id[:2], id[2:4])
+		inside(t, box, "mkdir -p "+dir+"; echo good >"+dir+"/"+id)
+		got := wd.importOK(ws, box, workspace.ImportOptions{})
+		if !strings.Contains(got.Unkept, id) {
+			t.Errorf("%s: %+v", at, got)
+		}
+		if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) > 0 {
+			t.Errorf("%s: written: %v %v", at, entries, err)
+		}
+	}
+}

@@ -183,6 +183,14 @@ func TestForeignLocks(t *testing.T) {
 				return "", err
 			},
 		},
+		"index of the person's checkout": {
+			func(wd *world, _ caisson.Workspace) string { return filepath.Join(wd.repo, ".git", "index.lock") },
+			func(wd *world, ws caisson.Workspace, box *box) (string, error) {
+				wd.importOK(ws, box, workspace.ImportOptions{})
+				_, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{})
+				return "", err
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wd := newWorld(t)
@@ -227,5 +235,11 @@ func TestHeldLocksAreWaitedFor(t *testing.T) {
 	}
 	if got := wd.importOK(ws, box, workspace.ImportOptions{}); !got.Moved || got.IndexKept != "" {
 		t.Fatalf("import: %+v", got)
+	}
+	lock := filepath.Join(wd.repo, ".git", "index.lock")
+	wd.write(lock, "")
+	defer time.AfterFunc(time.Second, func() { _ = os.Remove(lock) }).Stop()
+	if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{}); err != nil || wd.git("status", "--porcelain") != "" {
+		t.Fatalf("merge: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package workspace
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -100,9 +101,9 @@ func (l *logReader) read(dir string, depth int) error {
 	if err != nil {
 		return err
 	}
-	entries, err := f.ReadDir(-1)
+	entries, err := f.ReadDir(4*maxRefs + 1)
 	_ = f.Close()
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) { // which is that of an empty one
 		return err
 	}
 	if l.files += len(entries); l.files > 4*maxRefs || depth > maxRefDepth {

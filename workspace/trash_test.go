@@ -260,3 +260,29 @@ func TestTrashElsewhere(t *testing.T) {
 	wd.must(wd.w.Prune(t.Context(), ws.ID))
 	wd.wantGone(ws)
 }
+
+// A restorer was killed when the branch was there again and its log was not.
+// What somebody did with the branch since stays in the log.
+func TestRestoreLogOfBranchThatIsThere(t *testing.T) {
+	wd, ws := trashWorld(t, "git commit -q --allow-empty -m one; git commit -q --amend --allow-empty -m other; git reset -q --hard HEAD~1")
+	permit := discard(t, wd.inspect(ws))
+	path := filepath.Join(wd.repo, ".git", "logs", "refs", "heads", ws.Branch)
+	before, err := os.ReadFile(path)
+	wd.must(err)
+	trashed := wd.remove(permit)
+	if !trashed.BranchDeleted || len(before) == 0 {
+		t.Fatalf("the branch is deleted: %v; its log: %q", trashed.BranchDeleted, before)
+	}
+	branch := "refs/heads/" + ws.Branch
+	wd.git("update-ref", "--create-reflog", "-m", "caisson: restore workspace "+ws.Name, branch, trashed.Tip)
+	other := wd.git("commit-tree", "-m", "x", "HEAD^{tree}")
+	wd.git("update-ref", "-m", "there", branch, other)
+	wd.git("update-ref", "-m", "back", branch, trashed.Tip)
+	wd.restore(ws)
+	after, err := os.ReadFile(path)
+	wd.must(err)
+	since, is := strings.CutPrefix(string(after), string(before))
+	if lines := strings.Split(since, "\n"); !is || len(lines) != 3 || !strings.HasSuffix(lines[0], "\tthere") || !strings.HasSuffix(lines[1], "\tback") {
+		t.Errorf("was:\n%sis:\n%s", before, after)
+	}
+}

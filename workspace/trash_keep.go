@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -184,24 +185,28 @@ func removeTree(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// openUp lets the owner into all directories below one. Links are not followed.
+// openUp lets the owner into all directories below one. Links are not followed,
+// also those that come while it looks.
 func openUp(at int, name string, depth int) error {
-	var st unix.Stat_t
-	if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return &fs.PathError{Op: "look at", Path: name, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	held, err := unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}
+	if err != nil {
+		return &fs.PathError{Op: "look at", Path: name, Err: err}
+	}
+	defer func() { _ = unix.Close(held) }()
 	if depth > maxTreeDepth {
 		return errors.New("there are directories too deep to be removed")
 	}
-	if st.Mode&0o700 != 0o700 {
-		if err := unix.Fchmodat(at, name, 0o700, 0); err != nil {
-			return &fs.PathError{Op: "open up", Path: name, Err: err}
-		}
+	var st unix.Stat_t
+	if err = unix.Fstat(held, &st); err == nil && st.Mode&0o700 != 0o700 {
+		err = unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", held), 0o700)
 	}
-	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open up", Path: name, Err: err}
+	}
+	fd, err := unix.Openat(held, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: name, Err: err}
 	}

@@ -244,7 +244,7 @@ func (r *removal) back(ctx context.Context) error {
 	); err != nil {
 		return failed("put workspace "+ws.Name+" back", err)
 	}
-	return w.dropTrash(ws.ID)
+	return w.dropTrash(ctx, ws.ID)
 }
 
 // asides are the two places that a part of a workspace in the trash can be at:
@@ -351,7 +351,7 @@ func (w *Workspaces) unpin(ctx context.Context, ws caisson.Workspace, prefixes .
 }
 
 // dropTrash removes what is left of a workspace's trash; the note goes last.
-func (w *Workspaces) dropTrash(id caisson.WorkspaceID) error {
+func (w *Workspaces) dropTrash(ctx context.Context, id caisson.WorkspaceID) error {
 	dir := w.trash(id)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -364,7 +364,7 @@ func (w *Workspaces) dropTrash(id caisson.WorkspaceID) error {
 		if entry.Name() == "note" {
 			continue
 		}
-		if err := removeTree(filepath.Join(dir, entry.Name())); err != nil {
+		if err := removeTree(ctx, filepath.Join(dir, entry.Name())); err != nil {
 			return err
 		}
 	}

@@ -135,10 +135,10 @@ func (w *Workspaces) prune(ctx context.Context, t Trashed) error {
 		func() error {
 			return w.unpin(ctx, ws, "refs/caisson/trash/", "refs/caisson/inside/", "refs/caisson/workspaces/")
 		},
-		func() error { return removeTree(w.aside(ws, "tree")) },
-		func() error { return removeTree(w.aside(ws, "private")) },
+		func() error { return removeTree(ctx, w.aside(ws, "tree")) },
+		func() error { return removeTree(ctx, w.aside(ws, "private")) },
 		func() error { return removeIfThere(w.trash(ws.ID) + ".lock") }, // others could only prune, too
-		func() error { return w.dropTrash(ws.ID) },
+		func() error { return w.dropTrash(ctx, ws.ID) },
 	} {
 		if err := errors.Join(step(), ctx.Err()); err != nil {
 			return err

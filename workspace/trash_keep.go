@@ -172,17 +172,58 @@ func (r *removal) dropBranch(ctx context.Context) error {
 	return nil
 }
 
+// partDepth is how many levels of a directory are removed entry by entry.
+const partDepth = 4
+
 // removeTree removes a directory that an agent has filled, also where its modes
-// forbid that to an ordinary user. Only where nobody else can write.
-func removeTree(dir string) error {
-	err := os.RemoveAll(dir)
+// forbid that to an ordinary user. Only where nobody else can write. It ends
+// with ctx, and can be called again.
+func removeTree(ctx context.Context, dir string) error {
+	parent, err := os.OpenRoot(filepath.Dir(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	err = removeParts(ctx, parent, filepath.Base(dir), partDepth)
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	if err := openUp(unix.AT_FDCWD, dir, 0); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	return removeParts(ctx, parent, filepath.Base(dir), partDepth)
+}
+
+// removeParts removes name, and before it what is in it, part by part.
+func removeParts(ctx context.Context, parent *os.Root, name string, depth int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if info, err := parent.Lstat(name); err != nil || !info.IsDir() || depth == 0 {
+		return parent.RemoveAll(name)
+	}
+	dir, err := parent.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	all, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	names, err := all.Readdirnames(-1)
+	if err = errors.Join(err, all.Close()); err != nil {
+		return err
+	}
+	for _, child := range names {
+		if err := removeParts(ctx, dir, child, depth-1); err != nil {
+			return err
+		}
+	}
+	return parent.RemoveAll(name)
 }
 
 // openUp lets the owner into all directories below one. Links are not followed,

@@ -1,6 +1,9 @@
 package workspace
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -50,5 +53,49 @@ func TestOpenUpFollowsNoLink(t *testing.T) {
 		if info, err := os.Lstat(victim); err != nil || info.Mode().Perm() != 0o500 {
 			t.Fatalf("%v, %v", info.Mode(), err)
 		}
+	}
+}
+
+// ending is a context that ends when it was asked some times.
+type ending struct {
+	context.Context
+	left int
+}
+
+func (e *ending) Err() error {
+	if e.left--; e.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A removal ends with its context, and goes on from there when it is called again.
+func TestRemoveTreeInParts(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tree")
+	for n := range 20 {
+		if err := os.MkdirAll(filepath.Join(dir, "sub", fmt.Sprint(n), "deep/deeper/deepest/still"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(dir, "sub/7/deep"), 0); err != nil {
+		t.Fatal(err)
+	}
+	rounds := 0
+	for last := 20; last > 0; rounds++ {
+		err := removeTree(&ending{t.Context(), 12}, dir)
+		left, _ := os.ReadDir(filepath.Join(dir, "sub"))
+		if len(left) == last || err == nil && len(left) > 0 || err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatalf("%d of %d are left: %v", len(left), last, err)
+		}
+		last = len(left)
+	}
+	if rounds < 3 {
+		t.Errorf("it ended %d times", rounds)
+	}
+	if err := removeTree(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
+		t.Errorf("%v", err)
 	}
 }

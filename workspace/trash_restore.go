@@ -134,7 +134,7 @@ func (w *Workspaces) restore(ctx context.Context, t Trashed) error {
 		func() error { return w.moveBack(ws, "tree", ws.Path, t.TreeMode) },
 		func() error { return w.opts.Ledger.PutWorkspace(ctx, ws) },
 		func() error { return w.unpin(ctx, ws, "refs/caisson/trash/") },
-		func() error { return w.dropTrash(ws.ID) },
+		func() error { return w.dropTrash(ctx, ws.ID) },
 	} {
 		if err := step(); err != nil {
 			return err

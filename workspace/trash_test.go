@@ -286,3 +286,23 @@ func TestRestoreLogOfBranchThatIsThere(t *testing.T) {
 		t.Errorf("was:\n%sis:\n%s", before, after)
 	}
 }
+
+// A worktree's record that names its tree from where it is goes with it, and
+// comes back.
+func TestRemoveWithRelativePointer(t *testing.T) {
+	wd, ws := trashWorld(t, "")
+	admin := ws.Binding.AdminDir
+	to, err := filepath.Rel(admin, filepath.Join(ws.Path, ".git"))
+	wd.must(err)
+	wd.write(filepath.Join(admin, "gitdir"), to+"\n")
+	wd.must(os.RemoveAll(filepath.Join(admin, "locked")))
+	wd.inspect(ws) // imports
+	before := wd.everything(ws)
+	wd.remove(discard(t, wd.inspect(ws)))
+	if exists(admin) {
+		t.Error("the record stayed")
+	}
+	if diff := cmp.Diff(before, wd.everything(wd.restore(ws))); diff != "" {
+		t.Error(diff)
+	}
+}

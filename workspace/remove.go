@@ -350,8 +350,17 @@ func (w *Workspaces) unpin(ctx context.Context, ws caisson.Workspace, prefixes .
 	return w.updateRefs(ctx, repo, "", updates...)
 }
 
-// dropTrash removes what is left of a workspace's trash; the note goes last.
+// dropTrash removes what is left of a workspace's trash.
 func (w *Workspaces) dropTrash(ctx context.Context, id caisson.WorkspaceID) error {
+	dir := w.trash(id)
+	if err := w.emptyTrash(ctx, id); err != nil {
+		return err
+	}
+	return errors.Join(removeIfThere(dir), atomicfile.SyncDir(filepath.Dir(dir)))
+}
+
+// emptyTrash removes what is in a workspace's trash; the note goes last.
+func (w *Workspaces) emptyTrash(ctx context.Context, id caisson.WorkspaceID) error {
 	dir := w.trash(id)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -368,8 +377,5 @@ func (w *Workspaces) dropTrash(ctx context.Context, id caisson.WorkspaceID) erro
 			return err
 		}
 	}
-	if err := removeIfThere(filepath.Join(dir, "note")); err != nil {
-		return err
-	}
-	return errors.Join(removeIfThere(dir), atomicfile.SyncDir(filepath.Dir(dir)))
+	return removeIfThere(filepath.Join(dir, "note"))
 }

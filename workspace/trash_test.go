@@ -166,6 +166,10 @@ func TestKilledPruner(t *testing.T) {
 		permit := discard(t, wd.inspect(ws))
 		wd.remove(permit)
 		killed = wd.killed("prune", permit, "workspace.trash.step", n)
+		at := filepath.Join(wd.state, "trash", string(ws.ID))
+		if exists(filepath.Join(at, "note")) && !exists(at+".lock") {
+			t.Errorf("killed at %d: there is something to prune, and no lock", n)
+		}
 		wd.must(wd.open().Tidy(t.Context()))
 		wd.wantGone(ws)
 		if !killed && n < 5 {

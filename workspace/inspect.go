@@ -227,7 +227,7 @@ func (w *Workspaces) ownAdmin(ws caisson.Workspace) string {
 	if b.AdminDir == "" || filepath.Dir(b.AdminDir) != filepath.Join(b.CommonDir, "worktrees") {
 		return ""
 	}
-	if back, err := pointer(filepath.Join(b.AdminDir, "gitdir"), ""); err == nil && back == filepath.Join(ws.Path, ".git") {
+	if back, err := pointer(filepath.Join(b.AdminDir, "gitdir"), ""); err == nil && absolute(back, b.AdminDir) == filepath.Join(ws.Path, ".git") {
 		return b.AdminDir
 	}
 	if why, err := readInside(b.AdminDir, "locked", 4096); err == nil && strings.Contains(string(why), "("+string(ws.ID)+")") {

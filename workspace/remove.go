@@ -244,7 +244,7 @@ func (r *removal) back(ctx context.Context) error {
 	); err != nil {
 		return failed("put workspace "+ws.Name+" back", err)
 	}
-	return w.dropTrash(ws.ID)
+	return w.dropTrash(ctx, ws.ID)
 }
 
 // asides are the two places that a part of a workspace in the trash can be at:
@@ -350,8 +350,17 @@ func (w *Workspaces) unpin(ctx context.Context, ws caisson.Workspace, prefixes .
 	return w.updateRefs(ctx, repo, "", updates...)
 }
 
-// dropTrash removes what is left of a workspace's trash; the note goes last.
-func (w *Workspaces) dropTrash(id caisson.WorkspaceID) error {
+// dropTrash removes what is left of a workspace's trash.
+func (w *Workspaces) dropTrash(ctx context.Context, id caisson.WorkspaceID) error {
+	dir := w.trash(id)
+	if err := w.emptyTrash(ctx, id); err != nil {
+		return err
+	}
+	return errors.Join(removeIfThere(dir), atomicfile.SyncDir(filepath.Dir(dir)))
+}
+
+// emptyTrash removes what is in a workspace's trash; the note goes last.
+func (w *Workspaces) emptyTrash(ctx context.Context, id caisson.WorkspaceID) error {
 	dir := w.trash(id)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -364,12 +373,9 @@ func (w *Workspaces) dropTrash(id caisson.WorkspaceID) error {
 		if entry.Name() == "note" {
 			continue
 		}
-		if err := removeTree(filepath.Join(dir, entry.Name())); err != nil {
+		if err := removeTree(ctx, filepath.Join(dir, entry.Name())); err != nil {
 			return err
 		}
 	}
-	if err := removeIfThere(filepath.Join(dir, "note")); err != nil {
-		return err
-	}
-	return errors.Join(removeIfThere(dir), atomicfile.SyncDir(filepath.Dir(dir)))
+	return removeIfThere(filepath.Join(dir, "note"))
 }

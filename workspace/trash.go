@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/lockfile"
 )
 
@@ -135,10 +136,10 @@ func (w *Workspaces) prune(ctx context.Context, t Trashed) error {
 		func() error {
 			return w.unpin(ctx, ws, "refs/caisson/trash/", "refs/caisson/inside/", "refs/caisson/workspaces/")
 		},
-		func() error { return removeTree(w.aside(ws, "tree")) },
-		func() error { return removeTree(w.aside(ws, "private")) },
-		func() error { return removeIfThere(w.trash(ws.ID) + ".lock") }, // others could only prune, too
-		func() error { return w.dropTrash(ws.ID) },
+		func() error { return removeTree(ctx, w.aside(ws, "tree")) },
+		func() error { return removeTree(ctx, w.aside(ws, "private")) },
+		func() error { return w.emptyTrash(ctx, ws.ID) },
+		func() error { return w.dropUnnoted(ctx, ws.ID) },
 	} {
 		if err := errors.Join(step(), ctx.Err()); err != nil {
 			return err
@@ -155,7 +156,7 @@ func (w *Workspaces) prune(ctx context.Context, t Trashed) error {
 func (w *Workspaces) resumeTrash(ctx context.Context, id caisson.WorkspaceID) error {
 	t, err := w.readTrashed(id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return w.dropUnnoted(id)
+		return w.dropUnnoted(ctx, id)
 	}
 	if err != nil {
 		return err
@@ -177,9 +178,10 @@ func (w *Workspaces) resumeTrash(ctx context.Context, id caisson.WorkspaceID) er
 	}
 }
 
-// dropUnnoted removes a directory in which nothing is yet but a note that was
-// not written to its end.
-func (w *Workspaces) dropUnnoted(id caisson.WorkspaceID) error {
+// dropUnnoted removes a directory in which nothing is, or nothing yet but a note
+// that was not written to its end. The lock goes with it, where the workspace is
+// removed for good: who waits for it will find nothing to do.
+func (w *Workspaces) dropUnnoted(ctx context.Context, id caisson.WorkspaceID) error {
 	entries, err := os.ReadDir(w.trash(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -194,7 +196,16 @@ func (w *Workspaces) dropUnnoted(id caisson.WorkspaceID) error {
 			}
 		}
 	}
-	return removeIfThere(w.trash(id))
+	ws, err := w.opts.Ledger.Workspace(ctx, id)
+	if err != nil && caisson.CodeOf(err) != caisson.CodeNotFound {
+		return err
+	}
+	if err != nil || ws.Removed {
+		if err := removeIfThere(w.trash(id) + ".lock"); err != nil {
+			return err
+		}
+	}
+	return errors.Join(removeIfThere(w.trash(id)), atomicfile.SyncDir(filepath.Dir(w.trash(id))))
 }
 
 // trashRemains lists what killed processes left on its way to the trash or from

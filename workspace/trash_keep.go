@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -171,37 +172,82 @@ func (r *removal) dropBranch(ctx context.Context) error {
 	return nil
 }
 
+// partDepth is how many levels of a directory are removed entry by entry.
+const partDepth = 4
+
 // removeTree removes a directory that an agent has filled, also where its modes
-// forbid that to an ordinary user. Only where nobody else can write.
-func removeTree(dir string) error {
-	err := os.RemoveAll(dir)
+// forbid that to an ordinary user. Only where nobody else can write. It ends
+// with ctx, and can be called again.
+func removeTree(ctx context.Context, dir string) error {
+	parent, err := os.OpenRoot(filepath.Dir(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	err = removeParts(ctx, parent, filepath.Base(dir), partDepth)
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	if err := openUp(unix.AT_FDCWD, dir, 0); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	return removeParts(ctx, parent, filepath.Base(dir), partDepth)
 }
 
-// openUp lets the owner into all directories below one. Links are not followed.
-func openUp(at int, name string, depth int) error {
-	var st unix.Stat_t
-	if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return &fs.PathError{Op: "look at", Path: name, Err: err}
+// removeParts removes name, and before it what is in it, part by part.
+func removeParts(ctx context.Context, parent *os.Root, name string, depth int) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if info, err := parent.Lstat(name); err != nil || !info.IsDir() || depth == 0 {
+		return parent.RemoveAll(name)
+	}
+	dir, err := parent.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	all, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	names, err := all.Readdirnames(-1)
+	if err = errors.Join(err, all.Close()); err != nil {
+		return err
+	}
+	for _, child := range names {
+		if err := removeParts(ctx, dir, child, depth-1); err != nil {
+			return err
+		}
+	}
+	return parent.RemoveAll(name)
+}
+
+// openUp lets the owner into all directories below one. Links are not followed,
+// also those that come while it looks.
+func openUp(at int, name string, depth int) error {
+	held, err := unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}
+	if err != nil {
+		return &fs.PathError{Op: "look at", Path: name, Err: err}
+	}
+	defer func() { _ = unix.Close(held) }()
 	if depth > maxTreeDepth {
 		return errors.New("there are directories too deep to be removed")
 	}
-	if st.Mode&0o700 != 0o700 {
-		if err := unix.Fchmodat(at, name, 0o700, 0); err != nil {
-			return &fs.PathError{Op: "open up", Path: name, Err: err}
-		}
+	var st unix.Stat_t
+	if err = unix.Fstat(held, &st); err == nil && st.Mode&0o700 != 0o700 {
+		err = unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", held), 0o700)
 	}
-	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open up", Path: name, Err: err}
+	}
+	fd, err := unix.Openat(held, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: name, Err: err}
 	}

@@ -166,6 +166,10 @@ func TestKilledPruner(t *testing.T) {
 		permit := discard(t, wd.inspect(ws))
 		wd.remove(permit)
 		killed = wd.killed("prune", permit, "workspace.trash.step", n)
+		at := filepath.Join(wd.state, "trash", string(ws.ID))
+		if exists(filepath.Join(at, "note")) && !exists(at+".lock") {
+			t.Errorf("killed at %d: there is something to prune, and no lock", n)
+		}
 		wd.must(wd.open().Tidy(t.Context()))
 		wd.wantGone(ws)
 		if !killed && n < 5 {
@@ -259,4 +263,50 @@ func TestTrashElsewhere(t *testing.T) {
 	wd.remove(discard(t, wd.inspect(ws)))
 	wd.must(wd.w.Prune(t.Context(), ws.ID))
 	wd.wantGone(ws)
+}
+
+// A restorer was killed when the branch was there again and its log was not.
+// What somebody did with the branch since stays in the log.
+func TestRestoreLogOfBranchThatIsThere(t *testing.T) {
+	wd, ws := trashWorld(t, "git commit -q --allow-empty -m one; git commit -q --amend --allow-empty -m other; git reset -q --hard HEAD~1")
+	permit := discard(t, wd.inspect(ws))
+	path := filepath.Join(wd.repo, ".git", "logs", "refs", "heads", ws.Branch)
+	before, err := os.ReadFile(path)
+	wd.must(err)
+	trashed := wd.remove(permit)
+	if !trashed.BranchDeleted || len(before) == 0 {
+		t.Fatalf("the branch is deleted: %v; its log: %q", trashed.BranchDeleted, before)
+	}
+	branch := "refs/heads/" + ws.Branch
+	wd.git("update-ref", "--create-reflog", "-m", "caisson: restore workspace "+ws.Name, branch, trashed.Tip)
+	other := wd.git("commit-tree", "-m", "x", "HEAD^{tree}")
+	wd.git("update-ref", "-m", "there", branch, other)
+	wd.git("update-ref", "-m", "back", branch, trashed.Tip)
+	wd.restore(ws)
+	after, err := os.ReadFile(path)
+	wd.must(err)
+	since, is := strings.CutPrefix(string(after), string(before))
+	if lines := strings.Split(since, "\n"); !is || len(lines) != 3 || !strings.HasSuffix(lines[0], "\tthere") || !strings.HasSuffix(lines[1], "\tback") {
+		t.Errorf("was:\n%sis:\n%s", before, after)
+	}
+}
+
+// A worktree's record that names its tree from where it is goes with it, and
+// comes back.
+func TestRemoveWithRelativePointer(t *testing.T) {
+	wd, ws := trashWorld(t, "")
+	admin := ws.Binding.AdminDir
+	to, err := filepath.Rel(admin, filepath.Join(ws.Path, ".git"))
+	wd.must(err)
+	wd.write(filepath.Join(admin, "gitdir"), to+"\n")
+	wd.must(os.RemoveAll(filepath.Join(admin, "locked")))
+	wd.inspect(ws) // imports
+	before := wd.everything(ws)
+	wd.remove(discard(t, wd.inspect(ws)))
+	if exists(admin) {
+		t.Error("the record stayed")
+	}
+	if diff := cmp.Diff(before, wd.everything(wd.restore(ws))); diff != "" {
+		t.Error(diff)
+	}
 }

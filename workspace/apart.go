@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,12 +100,11 @@ func realPath(dir string) (string, error) {
 }
 
 // unseen tells of a process that cannot be looked at that it may hold something.
-func (p *holder) unseen(pid int, made time.Time) bool {
+func (p *holder) unseen(ctx context.Context, pid int, made time.Time) bool {
 	for end := time.Now().Add(settling); p.matters(pid, made) && !p.apart(); {
-		if time.Now().After(end) {
+		if time.Now().After(end) || !pause(ctx) {
 			return true
 		}
-		time.Sleep(settling / 50)
 	}
 	return false
 }

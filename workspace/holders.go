@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ const (
 // cannot see, and, for an ordinary user, those of other users, are not. The
 // directories of other users' processes are closed to them by the state
 // directory's mode; root's are the system's own.
-func holders(made time.Time, dirs ...string) (open, unseen []string, err error) {
+func holders(ctx context.Context, made time.Time, dirs ...string) (open, unseen []string, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, nil, err
@@ -53,7 +54,7 @@ func holders(made time.Time, dirs ...string) (open, unseen []string, err error) 
 		switch how, err := p.holds(); {
 		case how != "":
 			open = append(open, fmt.Sprintf("process %d (%s): %s", pid, p.name(), how))
-		case errors.Is(err, fs.ErrPermission) && p.unseen(pid, made):
+		case errors.Is(err, fs.ErrPermission) && p.unseen(ctx, pid, made):
 			unseen = append(unseen, fmt.Sprintf("process %d (%s)", pid, p.name()))
 		}
 	}

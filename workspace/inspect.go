@@ -192,7 +192,7 @@ func (w *Workspaces) mark(ctx context.Context, i Inspection, at spot) (Marks, in
 		reasons, m.Contents = append(reasons, err), "unread"
 	}
 	var unseen []string
-	m.Open, unseen, err = holders(ws.Created, at.tree, at.shadow(ws), filepath.Join(at.private, "home"), modules)
+	m.Open, unseen, err = holders(ctx, ws.Created, at.tree, at.shadow(ws), filepath.Join(at.private, "home"), modules)
 	if err != nil {
 		reasons, m.Open = append(reasons, err), []string{"unread"}
 	}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,6 +52,7 @@ func startDaemon(t *testing.T, data string) *daemon {
 	d.start(t, data)
 	t.Cleanup(func() {
 		d.end(t, syscall.SIGTERM)
+		d.endRest()
 		for _, pattern := range []string{"/exec/netns/*", "/exec/netns", "/data/overlay2/*/merged", "/data/overlay2", "/data", "/exec/containerd/daemon/*/*/*/rootfs"} {
 			points, _ := filepath.Glob(dir + pattern)
 			for _, point := range points {
@@ -118,6 +120,22 @@ func (d *daemon) end(t *testing.T, sig syscall.Signal) {
 	_ = d.cmd.Process.Signal(sig)
 	_ = d.cmd.Wait() // by a signal
 	d.cmd = nil
+}
+
+// endRest ends what a killed daemon left that its successor does not know: the
+// processes that were started with a path in its directory, which is its alone.
+func (d *daemon) endRest() {
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		line, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
+		if err == nil && bytes.Contains(line, []byte(d.dir+"/")) {
+			_ = unix.Kill(pid, unix.SIGKILL) // ended meanwhile
+		}
+	}
 }
 
 func (d *daemon) options(t *testing.T, image string) container.Options {

@@ -432,7 +432,7 @@ func (w *Workspaces) gitlinkOverRepository(ctx context.Context, repo *repository
 	var root *os.Root
 	for i := 0; i+1 < len(items); i += 2 {
 		fields := strings.Fields(items[i])
-		if len(fields) < 2 || fields[1] != "160000" {
+		if len(fields) < 2 || fields[1] != gitlink {
 			continue
 		}
 		if root == nil {

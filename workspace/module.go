@@ -39,7 +39,7 @@ func (w *Workspaces) gitlinks(ctx context.Context, repo *repository, commit stri
 	var links []moduleLink
 	for _, entry := range splitZ(out) {
 		meta, at, _ := strings.Cut(entry, "\t")
-		if fields := strings.Fields(meta); len(fields) == 3 && fields[0] == "160000" {
+		if fields := strings.Fields(meta); len(fields) == 3 && fields[0] == gitlink {
 			links = append(links, moduleLink{at, fields[2]})
 		}
 	}

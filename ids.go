@@ -55,6 +55,9 @@ func NewWorkspaceID() WorkspaceID { return WorkspaceID(newID("w", 8)) }
 // NewSandboxID returns a random sandbox id.
 func NewSandboxID() SandboxID { return SandboxID(newID("s", 10)) }
 
+// NewTaskID returns a random task id of 30 bits.
+func NewTaskID() TaskID { return TaskID(newID("T", 6)) }
+
 // NewInstanceID returns a random instance id of 80 bits.
 func NewInstanceID() InstanceID { return InstanceID(newID("i", 16)) }
 

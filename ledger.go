@@ -25,6 +25,8 @@ type Ledger interface {
 	LedgerCalls
 	LedgerReviews
 	LedgerPlaces
+	LedgerControl
+	LedgerTasks
 
 	// Append adds an event of a kind that no other method writes. body is
 	// marshalled and made canonical.
@@ -135,6 +137,9 @@ type CallSettle struct {
 	Of      CallID
 	// Review, with a decision of kind answer, is consumed by this settle.
 	Review ReviewID
+	// Edit is the effect of a call of [ReachLedger], done in this transaction;
+	// then Result is what it returns. Its error is that of the settle.
+	Edit *LedgerEdit
 }
 
 // LedgerCalls are calls.
@@ -214,4 +219,50 @@ type LedgerPlaces interface {
 	// PutSandbox writes a new sandbox (creating) or moves one along its table.
 	PutSandbox(ctx context.Context, record SandboxRecord) error
 	Sandboxes(ctx context.Context, filter SandboxFilter) ([]SandboxRecord, error)
+}
+
+// LedgerEdit is the whole effect of a call whose reach is the ledger.
+type LedgerEdit struct {
+	Task *TaskEdit
+	// Result tells what it did, given the task as it then is.
+	Result func(Task) Result
+}
+
+// RequestFilter chooses requests of a run. Newest first.
+type RequestFilter struct {
+	Generation int64 // 0: all
+	IDs        []RequestID
+	Open       bool // only those that have neither a rejection nor a call with an outcome
+	Limit      int  // 0: all
+}
+
+// LedgerControl is the record of control channels. All writes are a driver's.
+type LedgerControl interface {
+	// OpenChannel returns the channel with its epoch raised by one; it makes it
+	// in generation 1. A generation that is one higher begins anew, with no id
+	// used up; CodeStateInvalid for any other, and 0 is the present one.
+	OpenChannel(ctx context.Context, drive Drive, generation int64) (Channel, error)
+	// Channel returns CodeNotFound for a run that has none.
+	Channel(ctx context.Context, run RunID) (Channel, error)
+	// TakeRequest uses up the id in the present generation, with the rejection
+	// where there is one. CodeRequestReplayed where it was used before, in
+	// whatever state, and CodeChannelFull after ControlConsumed of them; both
+	// change nothing. CodeGenerationStale for another generation than the present.
+	TakeRequest(ctx context.Context, drive Drive, request RequestRecord) error
+	// RejectRequest writes the rejection of a request that was taken, has none
+	// and has no call; else CodeStateInvalid.
+	RejectRequest(ctx context.Context, drive Drive, generation int64, id RequestID, why *Error) error
+	Requests(ctx context.Context, run RunID, filter RequestFilter) ([]RequestRecord, error)
+}
+
+// LedgerTasks are tasks.
+type LedgerTasks interface {
+	// EditTask is an inbox write.
+	EditTask(ctx context.Context, edit TaskEdit) (Task, error)
+	// Task returns CodeNotFound where there is none.
+	Task(ctx context.Context, id TaskID) (Task, error)
+	Tasks(ctx context.Context, filter TaskFilter) ([]Task, error)
+	// TaskActivity returns at most limit entries of a history after n, in order
+	// (limit 0: all).
+	TaskActivity(ctx context.Context, id TaskID, after int64, limit int) ([]TaskActivity, error)
 }

@@ -19,6 +19,9 @@ var system string
 func (s *session) work(ctx context.Context, opts DriveOptions) error {
 	ctx, stop := pausable(ctx, opts.Pause)
 	defer stop()
+	if s.served != nil {
+		return s.keepOpen(ctx)
+	}
 	if len(s.run.Spec.Argv) > 0 {
 		return s.foreign(ctx, opts)
 	}

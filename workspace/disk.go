@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (p *program) exit(inv invocation, status int, complaint string) error {
 	if diskCode(nil, complaint) != "" || !saysUnwritten.MatchString(complaint) {
 		return err
 	}
-	for _, dir := range []string{filepath.Dir(inv.index), orElse(inv.tree, p.empty), filepath.Join(inv.gitDir, "refs"), filepath.Join(inv.gitDir, "objects")} {
+	for _, dir := range []string{filepath.Dir(inv.index), cmp.Or(inv.tree, p.empty), filepath.Join(inv.gitDir, "refs"), filepath.Join(inv.gitDir, "objects")} {
 		if filepath.IsAbs(dir) && full(dir) {
 			return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
 		}

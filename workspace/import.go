@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,7 +167,7 @@ func (w *Workspaces) importPast(ctx context.Context, ws caisson.Workspace, box B
 	if logs.over && unkept == "" {
 		unkept = "there are more logs inside than are looked at"
 	}
-	result.Unkept = orElse(result.Unkept, unkept)
+	result.Unkept = cmp.Or(result.Unkept, unkept)
 	if !more {
 		*seen = past{logs.mark, upTo}
 	}
@@ -283,7 +284,7 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 // bringIndexOn brings the outer index from where it is, which is old but where
 // it was kept before. Where it is kept, the next import brings it all the way.
 func (w *Workspaces) bringIndexOn(ctx context.Context, repo *repository, ws caisson.Workspace, seen *state, old, commit string) (kept string) {
-	of := orElse(seen.Index, old)
+	of := cmp.Or(seen.Index, old)
 	if kept = w.bringIndex(ctx, repo, ws, of, commit); kept == "" {
 		of = ""
 	}

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,7 +165,7 @@ func (w *Workspaces) fetchParts(ctx context.Context, ws caisson.Workspace, box B
 	half := len(ids) / 2
 	one, whyOne, errOne := w.fetchParts(ctx, ws, box, from, ids[:half], tries)
 	other, whyOther, errOther := w.fetchParts(ctx, ws, box, from, ids[half:], tries)
-	return append(one, other...), orElse(whyOne, whyOther), errors.Join(errOne, errOther)
+	return append(one, other...), cmp.Or(whyOne, whyOther), errors.Join(errOne, errOther)
 }
 
 // unpinned returns those of commits that nothing of ours keeps, without those

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io/fs"
 	"maps"
@@ -65,7 +66,7 @@ func (w *Workspaces) importModules(ctx context.Context, ws caisson.Workspace, bo
 
 func (w *Workspaces) importContents(root *os.Root, common string, result *Imported) error {
 	unkept, err := importLFS(root, common)
-	result.Unkept = orElse(result.Unkept, unkept)
+	result.Unkept = cmp.Or(result.Unkept, unkept)
 	return err
 }
 
@@ -76,7 +77,7 @@ func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box
 		if caisson.CodeOf(err) != caisson.CodeImportHeld {
 			return false, err
 		}
-		result.Unkept = orElse(result.Unkept, "of the submodule at "+printable(from.dir)+": "+err.Error())
+		result.Unkept = cmp.Or(result.Unkept, "of the submodule at "+printable(from.dir)+": "+err.Error())
 		return false, nil
 	}
 	now, err := readRefs(root)

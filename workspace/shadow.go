@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,7 +75,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		return failed("look at the base", err)
 	}
 	if c.ws.BaseRef != "" {
-		refs["refs/heads/"+c.ws.BaseRef] = orElse(tip, c.ws.Base)
+		refs["refs/heads/"+c.ws.BaseRef] = cmp.Or(tip, c.ws.Base)
 	}
 	index, err := readInside(filepath.Dir(c.index()), "index", 1<<30)
 	if err != nil {

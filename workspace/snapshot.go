@@ -179,7 +179,7 @@ func (t *treeLook) take(ctx context.Context, message string) (Snapshot, error) {
 	now := taken{fields[0], fields[1], fields[2]}
 	snap := Snapshot{Commit: now.Commit, Changed: now != before}
 	if len(fields) > 3 {
-		if snap.Partial = orElse(complaint, "some files could not be read"); diskCode(nil, complaint) == caisson.CodeDiskFull {
+		if snap.Partial = cmp.Or(complaint, "some files could not be read"); diskCode(nil, complaint) == caisson.CodeDiskFull {
 			return Snapshot{}, caisson.Errorf(caisson.CodeDiskFull, "there is no room to keep the tree of %s: %s", ws.Name, complaint)
 		}
 	}

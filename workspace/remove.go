@@ -356,7 +356,7 @@ func (w *Workspaces) dropTrash(ctx context.Context, id caisson.WorkspaceID) erro
 	if err := w.emptyTrash(ctx, id); err != nil {
 		return err
 	}
-	return errors.Join(removeIfThere(dir), atomicfile.SyncDir(filepath.Dir(dir)))
+	return errors.Join(atomicfile.RemoveIfThere(dir), atomicfile.SyncDir(filepath.Dir(dir)))
 }
 
 // emptyTrash removes what is in a workspace's trash; the note goes last.
@@ -377,5 +377,5 @@ func (w *Workspaces) emptyTrash(ctx context.Context, id caisson.WorkspaceID) err
 			return err
 		}
 	}
-	return removeIfThere(filepath.Join(dir, "note"))
+	return atomicfile.RemoveIfThere(filepath.Join(dir, "note"))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/lockfile"
 )
 
@@ -22,9 +23,6 @@ import (
 
 // young is what may still be in the making, where no lock tells.
 const young = time.Minute
-
-// temporary are the names of files that were being written.
-var temporary = regexp.MustCompile(`^\..+\.[0-9]+\.tmp$`)
 
 func (w *Workspaces) notes() string { return filepath.Join(w.opts.StateDir, "making") }
 
@@ -158,7 +156,7 @@ func temporaries(dir string) []remain {
 	}
 	var found []remain
 	for _, entry := range entries {
-		if !entry.Type().IsRegular() || !temporary.MatchString(entry.Name()) {
+		if !entry.Type().IsRegular() || !atomicfile.IsTemporary(entry.Name()) {
 			continue
 		}
 		info, err := entry.Info()
@@ -170,17 +168,10 @@ func temporaries(dir string) []remain {
 		if time.Since(info.ModTime()) > young {
 			r.Live, r.Why = false, "nobody writes a file for so long"
 		}
-		r.remove = func(context.Context) error { return removeIfThere(path) }
+		r.remove = func(context.Context) error { return atomicfile.RemoveIfThere(path) }
 		found = append(found, r)
 	}
 	return found
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 func (w *Workspaces) tidyNote(ctx context.Context, path string) error {

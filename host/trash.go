@@ -315,15 +315,6 @@ func (h *Host) logTrash(t Trash, why string) error {
 	return errors.Join(err, f.Close())
 }
 
-// freeOn returns how many bytes are free where dir is.
-func freeOn(dir string) (int64, bool) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, false
-	}
-	return int64(st.Bavail) * st.Bsize, true //nolint:gosec // no disk is that large
-}
-
 // tidyWorkspaces ends what killed processes had begun with workspaces, then
 // looks at the trash.
 func (h *Host) tidyWorkspaces(ctx context.Context) error {

@@ -102,7 +102,7 @@ func (h *Host) newRecording(r caisson.Run, me caisson.InstanceID, size caisson.W
 	for i, arg := range r.Spec.Argv {
 		words[i] = string(arg)
 	}
-	if IsShell(r.Spec) {
+	if isShell(r.Spec) {
 		words = []string{"shell"}
 	}
 	return terminal.NewRecording(terminal.RecordingOptions{

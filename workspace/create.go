@@ -347,7 +347,7 @@ func placeRecord(aside, common, name string) (string, error) {
 
 // pin is the name of a reference that keeps objects which a shadow borrows.
 func pin(id caisson.WorkspaceID, what string) string {
-	return "refs/caisson/workspaces/" + string(id) + "/" + what
+	return workspaceRefs + string(id) + "/" + what
 }
 
 // makeBranch makes the branch, only if it is not there, and pins the base.

@@ -44,6 +44,29 @@ func (w *Workspaces) pins(ctx context.Context, repo *repository, patterns ...str
 	return parseRefs(out), nil
 }
 
+// dropRefs deletes those references below patterns that are to go, all or none.
+// One that is moved meanwhile keeps all.
+func (w *Workspaces) dropRefs(ctx context.Context, repo *repository, goes func(name string) (bool, error), patterns ...string) error {
+	pins, err := w.pins(ctx, repo, patterns...)
+	if err != nil {
+		return err
+	}
+	var updates []refUpdate
+	for name, id := range pins {
+		going, err := goes(name)
+		if err != nil {
+			return err
+		}
+		if going {
+			updates = append(updates, refUpdate{name, absent, id})
+		}
+	}
+	return w.updateRefs(ctx, repo, "", updates...)
+}
+
+// every is for dropRefs where all go.
+func every(string) (bool, error) { return true, nil }
+
 // keepLogged keeps commits that no reference inside holds: earlier entries of
 // the stash, what was amended, rebased or reset away, and what is under way.
 // Only commits that git inside serves, whole, are kept; what it does not is no

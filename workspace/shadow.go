@@ -69,7 +69,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 	if b.ShadowDevice, b.ShadowInode, err = directoryID(c.ws.Shadow); err != nil {
 		return failed("look at the shadow", err)
 	}
-	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, "refs/caisson/base": c.ws.Base}
+	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, baseRef: c.ws.Base}
 	tree, tip, err := c.treeAndTip(ctx)
 	if err != nil {
 		return failed("look at the base", err)

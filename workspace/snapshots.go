@@ -13,7 +13,7 @@ import (
 )
 
 // turnPrefix begins the references of a run's snapshots.
-func turnPrefix(run caisson.RunID) string { return "refs/caisson/runs/" + string(run) + "/" }
+func turnPrefix(run caisson.RunID) string { return runRefs + string(run) + "/" }
 
 // demandPrefix begins the references of a workspace's snapshots on demand.
 func demandPrefix(ws caisson.Workspace) string { return pin(ws.ID, "snapshots/") }
@@ -178,7 +178,7 @@ func (k *Kept) place(ws caisson.Workspace, ref string) bool {
 		k.number, k.Name = n, "@s"+rest
 		return err == nil
 	}
-	run, turn, _ := strings.Cut(strings.TrimPrefix(ref, "refs/caisson/runs/"), "/")
+	run, turn, _ := strings.Cut(strings.TrimPrefix(ref, runRefs), "/")
 	n, err := strconv.Atoi(turn)
 	k.Run, k.Turn, k.number = caisson.RunID(run), n, n
 	k.Name = turnName(ws, k.Run, n)

@@ -134,7 +134,7 @@ func (w *Workspaces) prune(ctx context.Context, t Trashed) error {
 	for _, do := range []func() error{
 		func() error { return w.DropSnapshots(ctx, ws) },
 		func() error {
-			return w.unpin(ctx, ws, "refs/caisson/trash/", "refs/caisson/inside/", "refs/caisson/workspaces/")
+			return w.unpin(ctx, ws, trashRefs, insideRefs, workspaceRefs)
 		},
 		func() error { return removeTree(ctx, w.aside(ws, "tree")) },
 		func() error { return removeTree(ctx, w.aside(ws, "private")) },

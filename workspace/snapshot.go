@@ -206,11 +206,12 @@ func (w *Workspaces) inside(ctx context.Context, ws caisson.Workspace, box Box, 
 
 // insideCommand runs a command of ours in a box and returns what it complained of.
 func (w *Workspaces) insideCommand(ctx context.Context, ws caisson.Workspace, box Box, cmd caisson.Command) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, insideDeadline)
+	cmd.Deadline = cmp.Or(cmd.Deadline, insideDeadline)
+	ctx, cancel := context.WithTimeout(ctx, cmd.Deadline)
 	defer cancel()
 	complaint := &tailBuffer{limit: maxComplaint}
 	cmd.Env = append(cmd.Env, "CAISSON_LOOK="+rand.Text(), "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "CAISSON_SHADOW="+ws.Shadow, "CAISSON_TREE="+ws.Path)
-	cmd.Stderr, cmd.Deadline = complaint, insideDeadline
+	cmd.Stderr = complaint
 	proc, err := box.Hold(ctx, cmd)
 	if err != nil {
 		return "", err

@@ -396,7 +396,7 @@ func (w *Workspaces) unmakeModules(ctx context.Context, ws caisson.Workspace) er
 			if err != nil {
 				return nil //nolint:nilerr // then it was not used
 			}
-			return w.dropRefs(ctx, repo, every, pin(ws.ID, ""))
+			return w.dropRefs(ctx, repo, every, ofWorkspace(ws.ID, workspaceRefs, insideRefs)...)
 		})
 		errs = append(errs, err)
 	}

@@ -326,13 +326,10 @@ func renameNew(from, to string) error {
 	return nil
 }
 
-// unpin deletes our references of a workspace below prefixes.
+// unpin deletes our references of a workspace below prefixes, also in the
+// repositories of its submodules.
 func (w *Workspaces) unpin(ctx context.Context, ws caisson.Workspace, prefixes ...string) error {
-	repo, err := w.boundRepository(ctx, ws)
-	if err != nil || repo == nil {
-		return err
-	}
-	return w.dropRefs(ctx, repo, every, ofWorkspace(ws.ID, prefixes...)...)
+	return w.dropFrom(ctx, ws, every, ofWorkspace(ws.ID, prefixes...)...)
 }
 
 // dropTrash removes what is left of a workspace's trash.

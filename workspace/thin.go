@@ -76,12 +76,8 @@ func (w *Workspaces) thin(ctx context.Context, repo *repository, prefix string) 
 // in it: to be called when they can be asked for no more. One that is replaced
 // meanwhile stays, and all with it.
 func (w *Workspaces) DropSnapshots(ctx context.Context, ws caisson.Workspace) error {
-	repo, err := w.boundRepository(ctx, ws)
-	if err != nil || repo == nil {
-		return err
-	}
 	ours := map[caisson.RunID]bool{"": true, ws.Run: true}
-	err = w.dropRefs(ctx, repo, func(name string) (bool, error) {
+	err := w.dropFrom(ctx, ws, func(name string) (bool, error) {
 		rest, of := strings.CutPrefix(name, runRefs)
 		text, _, _ := strings.Cut(rest, "/")
 		run := caisson.RunID(text)

@@ -20,6 +20,8 @@ import (
 type moduleState struct {
 	Refs []byte `json:"refs"`
 	Past past   `json:"past"`
+	// Snapshot is the last one of its tree.
+	Snapshot taken `json:"snapshot,omitzero"`
 }
 
 // importModules keeps what was committed in submodules, in the repositories
@@ -106,10 +108,10 @@ func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box
 			return false, err
 		}
 		if !own {
-			seen.Modules[from.dir] = moduleState{Past: past{Mark: logs.mark}, Refs: list}
+			seen.Modules[from.dir] = moduleState{Past: past{Mark: logs.mark}, Refs: list, Snapshot: last.Snapshot}
 			return true, nil
 		}
-		last = moduleState{} // of what was not wanted before, all may be
+		last = moduleState{Snapshot: last.Snapshot} // of what was not wanted before, all may be
 	}
 	if from.repo, err = w.repository(ctx, outside, false); err != nil {
 		return false, err

@@ -67,6 +67,8 @@ type Snapshot struct {
 	Ref     string `json:"ref"`               // outside
 	Changed bool   `json:"changed"`           // since the last snapshot
 	Partial string `json:"partial,omitempty"` // why some files are not in it
+	// Submodules are the trees of submodules, which are kept beside it.
+	Submodules []SubmoduleSnapshot `json:"submodules,omitempty"`
 }
 
 // SnapshotRef is the reference that holds the tree after a turn of a run.
@@ -86,15 +88,19 @@ func (w *Workspaces) Snapshot(ctx context.Context, ws caisson.Workspace, given B
 	var snap Snapshot
 	err := w.withTree(ctx, ws, given, func(t *treeLook) error {
 		var err error
-		if snap, err = t.take(ctx, "snapshot of "+string(run)+" after turn "+strconv.Itoa(turn)); err != nil {
+		message := "snapshot of " + string(run) + " after turn " + strconv.Itoa(turn)
+		if snap, err = t.take(ctx, message); err != nil {
 			return err
 		}
 		snap.Name, snap.Ref = turnName(ws, run, turn), ref
 		if err := t.keep(ctx, ref, snap.Commit); err != nil {
 			return err
 		}
+		if err := t.keepModules(ctx, ref, message, &snap); err != nil {
+			return err
+		}
 		if turn > keepLast {
-			w.thin(ctx, t.repo, turnPrefix(run))
+			t.thin(ctx, turnPrefix(run))
 		}
 		return t.note()
 	})

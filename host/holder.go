@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/agent"
 	"github.com/caisson-run/caisson/capture"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/localsocket"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/terminal"
@@ -106,7 +107,7 @@ func (h *Host) newRecording(r caisson.Run, me caisson.InstanceID, size caisson.W
 	for i, arg := range r.Spec.Argv {
 		words[i] = string(arg)
 	}
-	if IsShell(r.Spec) {
+	if isShell(r.Spec) {
 		words = []string{"shell"}
 	}
 	return terminal.NewRecording(terminal.RecordingOptions{
@@ -229,7 +230,7 @@ func (h *Host) socketRemains(ctx context.Context, dir string, holder func(name s
 			continue
 		}
 		path := filepath.Join(dir, entry.Name())
-		r := remain{Remnant: caisson.Remnant{Kind: "socket", Name: path, Live: true}, remove: func(context.Context) error { return removeIfThere(path) }}
+		r := remain{Remnant: caisson.Remnant{Kind: "socket", Name: path, Live: true}, remove: func(context.Context) error { return atomicfile.RemoveIfThere(path) }}
 		inst, err := h.Ledger.Instance(ctx, name)
 		alive := process.InstanceLiveness(inst)
 		switch {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -72,7 +73,7 @@ func (v *served) whyNot() error {
 	case v.ended.State.Terminal():
 		return caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s has ended: %s", v.run, v.ended.State)
 	default:
-		return caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s was stopped: %s", v.run, orElse(v.ended.Text, string(v.ended.Cause)))
+		return caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s was stopped: %s", v.run, cmp.Or(v.ended.Text, string(v.ended.Cause)))
 	}
 }
 

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -90,7 +91,7 @@ func (h *Host) servedFor(ctx context.Context, want ExecRequest) (*caisson.Run, e
 	}
 	switch {
 	case in.State == caisson.RunPaused:
-		return nil, caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is stopped: %s", in.ID, orElse(in.Text, string(in.Cause))).
+		return nil, caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is stopped: %s", in.ID, cmp.Or(in.Text, string(in.Cause))).
 			WithHint("`caisson sandbox start %s` starts it again.", in.ID)
 	case in.CancelAsked != "":
 		return nil, caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is being removed", in.ID)

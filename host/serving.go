@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/localsocket"
 	"github.com/caisson-run/caisson/internal/lockfile"
 )
@@ -94,7 +95,7 @@ func (s *Serving) Close() error {
 		if err := s.listen.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
-		errs = append(errs, removeIfThere(s.path))
+		errs = append(errs, atomicfile.RemoveIfThere(s.path))
 		s.listen = nil
 	}
 	if s.lock != nil {

@@ -29,6 +29,7 @@ var layers = map[string]int{
 	"guest":               1,
 	"guest/inside":        1,
 	"guest/box":           1,
+	"control/channel":     2,
 	"config":              1,
 	"gate":                1,
 	"gate/shell":          0,

@@ -53,6 +53,7 @@ var layers = map[string]int{
 	"terminal":            1,
 	"tool":                2,
 	"kernel":              3,
+	"control":             3,
 	"agent":               3,
 	"host":                6,
 	"internal/cli":        8,

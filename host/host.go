@@ -43,6 +43,7 @@ type Host struct {
 	keepTrash  bool
 	workspaces *workspace.Workspaces
 	engines    []caisson.Engine
+	controls   controls
 	instance   *process.Registration // registered when this process first drives
 	left       error                 // why what killed processes left could not all be removed
 }
@@ -79,9 +80,9 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 
 // Close releases the ledger and the instance lock.
 func (h *Host) Close() error {
-	var err error
+	err := h.controls.close()
 	if h.instance != nil {
-		err = h.instance.Close()
+		err = errors.Join(err, h.instance.Close())
 	}
 	for _, engine := range h.engines {
 		if closer, ok := engine.(io.Closer); ok {

@@ -192,7 +192,7 @@ func (s *session) keepOpen(ctx context.Context) error {
 	}
 	why := life.end()
 	move := servedMove(why)
-	err := s.served.quiesce(ctx, move.Cause)
+	err := errors.Join(s.quiesceChannel(ctx), s.served.quiesce(ctx, move.Cause))
 	r, readErr := s.host.Ledger.Run(context.WithoutCancel(ctx), s.run.ID)
 	if readErr == nil && r.CancelAsked == "" { // else drive ends it
 		s.rest = &move

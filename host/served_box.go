@@ -34,7 +34,13 @@ func (h *Host) keptOpen(ctx context.Context, record caisson.SandboxRecord) (bool
 // served run has one sandbox through all its lives.
 func (s *session) firstRecord(ctx context.Context) (caisson.SandboxRecord, error) {
 	fresh := caisson.SandboxRecord{ID: caisson.NewSandboxID(), State: caisson.SandboxCreating, Generation: 1}
-	if s.served != nil {
+	if s.served == nil {
+		ch, err := s.host.Ledger.Channel(ctx, s.run.ID)
+		if err != nil && caisson.CodeOf(err) != caisson.CodeNotFound {
+			return fresh, err
+		}
+		fresh.Generation = ch.Generation + 1 // another sandbox is another life of the channel
+	} else {
 		records, err := s.host.Ledger.Sandboxes(ctx, caisson.SandboxFilter{Run: s.run.ID, States: unremoved()})
 		if err != nil {
 			return fresh, err

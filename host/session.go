@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
 	"github.com/caisson-run/caisson/config"
+	"github.com/caisson-run/caisson/control"
 	"github.com/caisson-run/caisson/gate"
 	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/sandbox"
@@ -33,6 +34,7 @@ type session struct {
 	record  caisson.SandboxRecord
 	tools   *tool.Registry
 	door    *airlock.Door
+	broker  *control.Broker // of its channel; nil: there is none
 
 	served *served          // of a run that is kept open
 	within *session         // in whose box it is; nil: it has its own
@@ -68,6 +70,9 @@ func (s *session) open(ctx context.Context) error {
 	s.door = s.airlock().Enter(s.drive, s.subject, s.binding(), s.box.ID())
 	if s.network != nil {
 		s.network.run(s.door)
+	}
+	if err := s.openChannel(ctx); err != nil {
+		return errors.Join(err, s.closeBox(ctx), s.network.close(ctx))
 	}
 	return nil
 }
@@ -156,7 +161,12 @@ func (s *session) openBox(ctx context.Context) error {
 	if err := h.Ledger.PutSandbox(ctx, s.record); err != nil {
 		return err
 	}
-	box, err := engine.Open(ctx, s.boxSpec())
+	spec := s.boxSpec()
+	err = s.lendChannel(&spec)
+	var box caisson.Sandbox
+	if err == nil {
+		box, err = engine.Open(ctx, spec)
+	}
 	if err != nil {
 		return errors.Join(err, h.restBox(context.WithoutCancel(ctx), &s.record, false))
 	}
@@ -238,13 +248,15 @@ func (s *session) subject() caisson.Subject {
 	return caisson.Subject{Run: s.run.ID, Workspace: s.workDir(), Isolation: s.box.Isolation()}
 }
 
-func (s *session) airlock() *airlock.Airlock {
+func (s *session) airlock() *airlock.Airlock { return airlock.New(s.airlockOptions()) }
+
+func (s *session) airlockOptions() airlock.Options {
 	c := s.config
 	park := c.Review.ParkAfter
 	if s.parkAtOnce {
 		park = -1
 	}
-	return airlock.New(airlock.Options{
+	return airlock.Options{
 		Ledger: s.host.Ledger, Judge: s.policy, Redact: redact(),
 		ReviewExpiry: c.Review.Expire, ApprovalTTL: c.Review.UseFor, ParkAfter: park,
 		OnUnknown: s.run.Spec.OnUnknown, Unattended: s.policy.Preset() == gate.Unattended,
@@ -253,7 +265,7 @@ func (s *session) airlock() *airlock.Airlock {
 				s.notice(n)
 			}
 		},
-	})
+	}
 }
 
 // close brings home what the agent committed last and ends the boundary.
@@ -263,7 +275,7 @@ func (s *session) close(ctx context.Context) error {
 	if s.within != nil {
 		return s.importWork(ctx)
 	}
-	return errors.Join(s.importWork(ctx), s.closeBox(ctx), s.network.close(ctx))
+	return errors.Join(s.closeChannel(ctx), s.importWork(ctx), s.closeBox(ctx), s.network.close(ctx))
 }
 
 // fail records that a run could not be taken up. It is paused with the reason:

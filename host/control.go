@@ -79,19 +79,27 @@ func (s *session) hasChannel() bool {
 	return s.within == nil && (s.run.Spec.Session == "" || s.served != nil)
 }
 
-// lendChannel makes the sandbox's channel and adds it to what its box is lent.
-func (s *session) lendChannel(spec *caisson.SandboxSpec) error {
+// makeChannel makes the directories of the sandbox's channel, where it has one.
+func (s *session) makeChannel() error {
 	if !s.hasChannel() {
 		return nil
 	}
-	dir, inside := s.host.channelDir(s.record.ID), caisson.ControlDir
-	files, err := channel.Make(dir)
+	files, err := channel.Make(s.host.channelDir(s.record.ID))
 	if err != nil {
 		return err
 	}
 	if err := files.Close(); err != nil {
 		return caisson.Errorf(caisson.CodeWriteFailed, "make the channel of sandbox %s: %w", s.record.ID, err)
 	}
+	return nil
+}
+
+// lendChannel adds the sandbox's channel to what its box is lent.
+func (s *session) lendChannel(spec *caisson.SandboxSpec) {
+	if !s.hasChannel() {
+		return
+	}
+	dir, inside := s.host.channelDir(s.record.ID), caisson.ControlDir
 	if s.record.Engine == landlock.Name { // which shows nothing in place of another
 		inside = dir
 	}
@@ -102,7 +110,6 @@ func (s *session) lendChannel(spec *caisson.SandboxSpec) error {
 		spec.Mounts = append(spec.Mounts, caisson.Mount{Source: filepath.Join(dir, part.name), Target: filepath.Join(inside, part.name), Write: part.write})
 	}
 	spec.Env = append(spec.Env, caisson.ControlEnv+"="+inside)
-	return nil
 }
 
 // openChannel opens the broker of the run's sandbox.

@@ -29,7 +29,13 @@ type served struct {
 	ended caisson.Run
 	err   error
 
+	// expect is the workspace's tree as the boundary before this one left it, and
+	// tree how this one does; where one takes the place of the other.
+	expect, tree string
+	fresh        bool // its generation is a new one
+
 	mu      sync.Mutex
+	replace bool                     // it is to be opened anew
 	halted  bool                     // it was told to stop
 	session *session                 // nil before it is open and after it was closed
 	guests  map[caisson.RunID]*guest // sessions in it
@@ -112,6 +118,17 @@ func (v *served) enter(run caisson.RunID) (s *session, leave func(), err error) 
 	}, nil
 }
 
+// borrow keeps the box open for a look at it, until back is called.
+func (v *served) borrow() (s *session, back func(), err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.session == nil {
+		return nil, nil, caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is being stopped", v.run)
+	}
+	v.leaving.Add(1)
+	return v.session, v.leaving.Done, nil
+}
+
 // know keeps the door of a session that has entered.
 func (v *served) know(run caisson.RunID, door *airlock.Door) {
 	v.mu.Lock()
@@ -184,6 +201,9 @@ func (s *session) keepOpen(ctx context.Context) error {
 	if err := s.running(ctx); err != nil {
 		return err
 	}
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
 	life := s.live(ctx)
 	s.served.opened(s)
 	select {
@@ -193,6 +213,9 @@ func (s *session) keepOpen(ctx context.Context) error {
 	why := life.end()
 	move := servedMove(why)
 	err := errors.Join(s.quiesceChannel(ctx), s.served.quiesce(ctx, move.Cause))
+	if err == nil {
+		err = s.keepTree(context.WithoutCancel(ctx))
+	}
 	r, readErr := s.host.Ledger.Run(context.WithoutCancel(ctx), s.run.ID)
 	if readErr == nil && r.CancelAsked == "" { // else drive ends it
 		s.rest = &move

@@ -48,6 +48,9 @@ func (s *session) firstRecord(ctx context.Context) (caisson.SandboxRecord, error
 		if n := len(records); n > 0 {
 			fresh = records[n-1]
 			fresh.Guest, fresh.Leftovers = nil, nil // of its last life, of which nothing is left
+			if s.served.fresh {
+				fresh.Generation++
+			}
 		}
 	}
 	fresh.Run, fresh.Workspace, fresh.Instance = s.run.ID, s.run.Spec.Workspace, s.host.instance.Instance.ID

@@ -59,22 +59,3 @@ func (h *Host) brokerStatus(id caisson.SandboxID) *caisson.ControlStatusFile {
 type LiveView struct {
 	Findings []Finding `json:"findings"`
 }
-
-// doLook looks at an open sandbox.
-func (s *Serving) doLook(r caisson.Run) (servingReply, error) {
-	s.mu.Lock()
-	v := s.open[r.ID]
-	s.mu.Unlock()
-	if v == nil {
-		return servingReply{}, caisson.Errorf(caisson.CodeNotFound, "the sandbox of run %s is not open", r.ID)
-	}
-	return servingReply{Live: &LiveView{}}, nil
-}
-
-// Finding is one thing that was looked at in a sandbox.
-type Finding struct {
-	What     string `json:"what"`               // identity, limits, mounts, workspace, variables
-	OK       bool   `json:"ok"`                 // it is as it should be
-	Says     string `json:"says"`               // how it is
-	Repaired bool   `json:"repaired,omitempty"` // it was not, and is now
-}

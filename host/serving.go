@@ -231,6 +231,11 @@ func (s *Serving) due(run caisson.RunID) bool {
 // take returns the open sandbox of a run, and opens it if it is not. env are
 // variables of the person who wants it; nil keeps those that are known.
 func (s *Serving) take(run caisson.RunID, env []string) *served {
+	return s.takeAfter(run, env, nil)
+}
+
+// takeAfter is take where the new boundary comes in the place of another's.
+func (s *Serving) takeAfter(run caisson.RunID, env []string, last *served) *served {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if v := s.open[run]; v != nil {
@@ -238,6 +243,12 @@ func (s *Serving) take(run caisson.RunID, env []string) *served {
 	}
 	life, stop := context.WithCancelCause(s.life)
 	v := newServed(run, env, stop)
+	if last != nil {
+		v.fresh, v.expect = last.replace, last.tree
+		if v.env == nil {
+			v.env = last.env
+		}
+	}
 	if s.closed {
 		stop(nil)
 		v.err = errEnding

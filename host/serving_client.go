@@ -150,19 +150,6 @@ func (h *Host) servedEnv(spec caisson.RunSpec) []string {
 	return env
 }
 
-// StartServed has a served run's sandbox opened, and returns when it is open.
-func (h *Host) StartServed(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
-	r, err := h.Ledger.Run(ctx, id)
-	if err != nil {
-		return r, err
-	}
-	reply, _, err := h.ask(ctx, servingRequest{Op: opOpen, Run: id, Env: h.servedEnv(r.Spec)}, nil, nil)
-	if err != nil {
-		return r, servingError(err)
-	}
-	return *reply.Run, nil
-}
-
 func servingError(err error) error {
 	if errors.Is(err, errServingLost) {
 		return caisson.Errorf(caisson.CodeInterrupted, "%w", err).WithHint("Try again: another is started, and goes on from the record.")

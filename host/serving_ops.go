@@ -94,8 +94,6 @@ func (s *Serving) do(conn *net.UnixConn, request servingRequest, files []*os.Fil
 		return s.doOpen(r, request)
 	case opStop:
 		return s.doStop(r)
-	case opLook:
-		return s.doLook(r)
 	case opExec, opHold:
 		return s.doSession(conn, r, request, files)
 	default:
@@ -108,23 +106,6 @@ func servedOnly(r caisson.Run) error {
 		return caisson.Errorf(caisson.CodeStateInvalid, "run %s is no sandbox that can be kept open", r.ID)
 	}
 	return nil
-}
-
-func (s *Serving) doOpen(r caisson.Run, request servingRequest) (servingReply, error) {
-	if err := servedOnly(r); err != nil {
-		return servingReply{}, err
-	}
-	v := s.take(r.ID, request.Env)
-	err := v.await(s.life)
-	if v.leaves() && err == nil { // it was about to be stopped: begun anew
-		<-v.done
-		v = s.take(r.ID, request.Env)
-		err = v.await(s.life)
-	}
-	if err != nil {
-		return servingReply{}, err
-	}
-	return s.reply(r.ID)
 }
 
 func (s *Serving) reply(run caisson.RunID) (servingReply, error) {

@@ -26,7 +26,6 @@ const (
 	opStop servingOp = "stop" // stop it; answered when it is stopped
 	opExec servingOp = "exec" // drive a session on the three streams that come with it
 	opHold servingOp = "hold" // drive a session with a terminal that is attached to
-	opLook servingOp = "look" // tell of a sandbox, and check it
 )
 
 // servingRequest is the one message of a client.

@@ -36,6 +36,9 @@ type session struct {
 	door    *airlock.Door
 	broker  *control.Broker // of its channel; nil: there is none
 
+	asked    caisson.SandboxSpec // of its box
+	measured baseline            // of a run that is kept open
+
 	served *served          // of a run that is kept open
 	within *session         // in whose box it is; nil: it has its own
 	rest   *caisson.RunMove // of a served run, once it is closed
@@ -161,11 +164,10 @@ func (s *session) openBox(ctx context.Context) error {
 	if err := h.Ledger.PutSandbox(ctx, s.record); err != nil {
 		return err
 	}
-	spec := s.boxSpec()
-	err = s.lendChannel(&spec)
 	var box caisson.Sandbox
-	if err == nil {
-		box, err = engine.Open(ctx, spec)
+	if err = s.makeChannel(); err == nil {
+		s.asked = s.boxSpec(s.config)
+		box, err = engine.Open(ctx, s.asked)
 	}
 	if err != nil {
 		return errors.Join(err, h.restBox(context.WithoutCancel(ctx), &s.record, false))
@@ -199,10 +201,11 @@ func (s *session) closeBox(ctx context.Context) error {
 	return errors.Join(s.box.Close(), s.host.restBox(ctx, &s.record, lost))
 }
 
-// boxSpec says what boundary the run gets in this life.
-func (s *session) boxSpec() caisson.SandboxSpec {
-	spec := s.host.boxSpec(s.config, s.run.Spec, s.ws, s.env)
+// boxSpec says what boundary the run gets in this life, with a config.
+func (s *session) boxSpec(c config.Config) caisson.SandboxSpec {
+	spec := s.host.boxSpec(c, s.run.Spec, s.ws, s.env)
 	spec.ID = s.record.ID
+	s.lendChannel(&spec)
 	if s.network != nil {
 		s.network.give(&spec)
 	}

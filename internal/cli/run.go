@@ -129,7 +129,7 @@ func (a *app) resume(ctx context.Context, h *host.Host, r caisson.Run, opts host
 		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State)
 	}
 	if r.Spec.Session == caisson.SessionServed {
-		return a.start(ctx, h, r)
+		return a.start(ctx, h, r, host.StartOptions{})
 	}
 	if r.Spec.Session == caisson.SessionTerminal {
 		keys, err := terminal.ParseKeys(terminal.DefaultKeys)

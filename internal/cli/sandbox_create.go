@@ -52,7 +52,7 @@ what runs in it and keeps the workspace, "sandbox start" opens it again.`,
 		if err != nil {
 			return err
 		}
-		if _, err := h.StartServed(ctx, r.ID); err != nil {
+		if _, err := h.StartServed(ctx, r.ID, host.StartOptions{}); err != nil {
 			return a.notOpened(r, err)
 		}
 		v, err := h.FindBox(ctx, string(r.ID))

@@ -263,6 +263,7 @@ func TestInvalid(t *testing.T) {
 		"verbs: {a.b: {run: [x], verdict: maybe}}":                          `config-invalid`,
 		"verbs: {a.b: {run: [x], dir: /tmp}}":                               `config-invalid`,
 		"verbs: {a.b: {run: [x], env: [A]}}":                                `config-invalid config.yaml:1: verbs.a.b: a verb that runs inside gets the sandbox's environment`,
+		"verbs: {a.b: {run: [./x], dir: host-repo}}":                        `config-invalid config.yaml:1: verbs.a.b.run: "./x" would be looked for in the repository`,
 		"verbs: {a.b: {run: [x], shell: true}}":                             `config-invalid`,
 		"credentials: [{env: A}]":                                           `config-invalid config.yaml:1: credentials[0]: a credential has env and host`,
 		"credentials: [{env: A-B, host: a.com}]":                            `config-invalid`,

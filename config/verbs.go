@@ -95,7 +95,12 @@ func readVerb(name string, v strictyaml.Value) (declared.Verb, error) {
 	if !given {
 		return out, v.Errorf("the verb %s has no program: run is missing", name)
 	}
-	out.Run, err = readVerbRun(run, out.Input)
+	if out.Run, err = readVerbRun(run, out.Input); err != nil {
+		return out, err
+	}
+	if program := out.Run[0].String(); out.Dir == declared.DirHostRepo && strings.Contains(program, "/") && !strings.HasPrefix(program, "/") {
+		return out, run.Errorf("%q would be looked for in the repository; write a program of your PATH, or an absolute one", program)
+	}
 	if err == nil && out.Dir == declared.DirWorkspace && len(out.Env) > 0 {
 		err = v.Errorf("a verb that runs inside gets the sandbox's environment; env is for those with dir: host-repo")
 	}

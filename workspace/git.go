@@ -127,7 +127,7 @@ func (p *program) command(inv invocation) process.Command {
 		env = append(env, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_GLOBAL=/dev/null")
 	}
 	if inv.gitDir != "" {
-		env = append(env, "GIT_DIR="+inv.gitDir, "GIT_WORK_TREE="+orElse(inv.tree, p.empty))
+		env = append(env, "GIT_DIR="+inv.gitDir, "GIT_WORK_TREE="+cmp.Or(inv.tree, p.empty))
 	}
 	if inv.common != "" {
 		env = append(env, "GIT_COMMON_DIR="+inv.common)
@@ -137,7 +137,7 @@ func (p *program) command(inv invocation) process.Command {
 	}
 	return process.Command{
 		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
-		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Memory: p.memory,
+		Dir: cmp.Or(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Memory: p.memory,
 	}
 }
 
@@ -238,13 +238,6 @@ func failed(doing string, err error) error {
 	}
 	code := cmp.Or(diskCode(err, said), caisson.CodeGitFailed)
 	return caisson.Errorf(code, "%s: %w", doing, err)
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // printable makes text that a box or a repository had a hand in harmless for

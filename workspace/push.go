@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -85,7 +86,7 @@ func (w *Workspaces) pushing(ctx context.Context, ws caisson.Workspace, opts Pus
 	if err != nil {
 		return nil, err
 	}
-	p := &pushing{repo: repo, Pushed: Pushed{Remote: orElse(opts.Remote, "origin"), Branch: ws.Branch, Commit: opts.Commit}}
+	p := &pushing{repo: repo, Pushed: Pushed{Remote: cmp.Or(opts.Remote, "origin"), Branch: ws.Branch, Commit: opts.Commit}}
 	if p.address = last(repo.settings, "remote."+p.Remote+".pushurl"); p.address == "" {
 		p.address = last(repo.settings, "remote."+p.Remote+".url")
 	}
@@ -101,7 +102,7 @@ func (w *Workspaces) pushing(ctx context.Context, ws caisson.Workspace, opts Pus
 	case err != nil:
 		return nil, failed("look at branch "+ws.Branch, err)
 	case tip != opts.Commit:
-		return nil, caisson.Errorf(caisson.CodeStateInvalid, "branch %s is at %s, not at %s", ws.Branch, orElse(tip, "nothing"), printable(opts.Commit)).
+		return nil, caisson.Errorf(caisson.CodeStateInvalid, "branch %s is at %s, not at %s", ws.Branch, cmp.Or(tip, "nothing"), printable(opts.Commit)).
 			WithHint("Name the commit that HEAD is at, and ask again.")
 	}
 	return p, nil

@@ -85,7 +85,7 @@ func (c *client) follow(ctx context.Context, w *watch, r *request) (*answer, err
 				return nil, caisson.Errorf(caisson.CodeBrokerUnavailable, "nobody took the request within %v", c.cmd.wait)
 			}
 			r.untilTaken = time.Time{}
-		case accepted == nil && r.untilTaken.IsZero():
+		case accepted == nil && !c.waits(r.id):
 			if err := c.lost(ctx, r); err != nil {
 				return nil, err
 			}
@@ -113,7 +113,7 @@ func (c *client) lost(ctx context.Context, r *request) error {
 		return nil //nolint:nilerror // it is looked at again
 	}
 	s := c.status
-	if r.asked || r.verb == recoverVerb || s.Epoch == r.sent.Epoch || s.State != caisson.BrokerHealthy || c.waits(r.id) {
+	if r.asked || r.verb == recoverVerb || s.Epoch == r.sent.Epoch || s.State != caisson.BrokerHealthy {
 		return nil
 	}
 	if s.Generation != r.sent.Generation {

@@ -133,7 +133,7 @@ func (o *other) complete(r caisson.ControlRequest, exit int, output string, payl
 
 func (o *other) reject(r caisson.ControlRequest, code caisson.Code) {
 	a := of(r, caisson.AnswerRejected)
-	a.Error = caisson.Errorf(code, "told why")
+	a.Error, a.Exit = caisson.Errorf(code, "told why"), code.Info().Exit
 	if err := o.Answer(a, nil); err != nil {
 		o.t.Error(err)
 	}

@@ -254,7 +254,7 @@ func (w *world) serve() {
 	w.watch()
 }
 
-// watch tells the test of everything that is published.
+// watch tells the test of everything that is published or recorded.
 func (w *world) watch() {
 	w.t.Helper()
 	for _, dir := range []string{caisson.ControlResponses, caisson.ControlRequests} {
@@ -271,17 +271,29 @@ func (w *world) watch() {
 			w.t.Fatal(err)
 		}
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var ended sync.WaitGroup
+	ended.Go(func() {
 		for range watcher.Events {
-			w.mu.Lock()
-			close(w.seen)
-			w.seen = make(chan struct{})
-			w.mu.Unlock()
+			w.happened()
 		}
-	}()
-	w.t.Cleanup(func() { watcher.Close(); <-ended })
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	ended.Go(func() {
+		for n := int64(0); ctx.Err() == nil; {
+			var err error
+			if n, err = w.ledger.Wait(ctx, w.run, n); err == nil {
+				w.happened()
+			}
+		}
+	})
+	w.t.Cleanup(func() { cancel(); watcher.Close(); ended.Wait() })
+}
+
+func (w *world) happened() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.seen)
+	w.seen = make(chan struct{})
 }
 
 // await waits until is holds; it is asked whenever something was published.

@@ -26,6 +26,7 @@ var layers = map[string]int{
 	"guest/plan":          0,
 	"process":             1,
 	"guest/wire":          0,
+	"guest/ctl":           0,
 	"guest":               1,
 	"guest/inside":        1,
 	"guest/box":           1,

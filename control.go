@@ -26,6 +26,9 @@ const (
 	ControlPrivate   = "private"              // never inside: claimed requests
 )
 
+// ProgramsDir is where programs of ours are inside, the channel's client for one.
+const ProgramsDir = ControlDir + "/bin"
+
 // Bounds of the control channel.
 const (
 	ControlBody      = 64 << 10         // bytes of a request

@@ -42,7 +42,7 @@ func TestCase_K07(t *testing.T) {
 	var first, last time.Duration
 	for done := 0; done < n; done += part {
 		began := time.Now()
-		w.through(part)
+		w.send(part)
 		last = time.Since(began)
 		if done == part { // the first warms up
 			first = last
@@ -73,12 +73,12 @@ func (noop) Hold(context.Context, caisson.Call, caisson.EffectID) (caisson.Execu
 
 type nothing struct{}
 
-func (nothing) Identity() *caisson.ProcessIdentity            { return nil }
-func (nothing) Drop()                                         {}
+func (nothing) Identity() *caisson.ProcessIdentity           { return nil }
+func (nothing) Drop()                                        {}
 func (nothing) Open(context.Context) (caisson.Result, error) { return caisson.Result{}, nil }
 
-// through sends n requests, eight at a time, and waits for their answers.
-func (w *world) through(n int) {
+// send sends n requests, eight at a time, and waits for their answers.
+func (w *world) send(n int) {
 	w.t.Helper()
 	var clients sync.WaitGroup
 	for c := range 8 {

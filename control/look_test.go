@@ -72,6 +72,9 @@ func TestEnginesAreAskedInTheirOwnTime(t *testing.T) {
 			time.Sleep(250 * time.Millisecond) //nolint:forbidigo // the bubble's clock
 		}
 		s.looks.Wait()
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		for engine, want := range map[string][]time.Duration{
 			"works": {0, 5, 10, 15, 20, 25}, "fails": {0, 1, 3, 7, 12, 17, 22, 27}, "hangs": {0, 3, 7, 13, 20, 27},
 		} {

@@ -101,7 +101,9 @@ func TestOrderOfChecks(t *testing.T) {
 		{"no JSON", nil, func(string) string { return content }, caisson.CodeRequestInvalid, ""},
 		{"nothing", nil, func(string) string { return "" }, caisson.CodeRequestInvalid, ""},
 		{"text behind", nil, func(s string) string { return s + ` "` + content + `"` }, caisson.CodeRequestInvalid, ""},
-		{"a key twice", nil, func(s string) string { return strings.Replace(s, `"input":{}`, `"input":{"`+content+`":1,"`+content+`":2}`, 1) }, caisson.CodeRequestInvalid, ""},
+		{"a key twice", nil, func(s string) string {
+			return strings.Replace(s, `"input":{}`, `"input":{"`+content+`":1,"`+content+`":2}`, 1)
+		}, caisson.CodeRequestInvalid, ""},
 		{"NaN", nil, func(s string) string { return strings.Replace(s, `"wait":5000`, `"wait":NaN`, 1) }, caisson.CodeRequestInvalid, ""},
 		{"deep", nil, func(s string) string { return strings.Replace(s, `"input":{}`, `"input":{"a":`+deep+`}`, 1) }, caisson.CodeRequestInvalid, ""},
 		{"a verb that is not there", map[string]any{"verb": content}, nil, caisson.CodeVerbDenied, ""},

@@ -88,6 +88,7 @@ type world struct {
 	t       testing.TB
 	dir     string
 	ledger  *sqlite.Ledger
+	through caisson.Ledger // what the broker and the airlock write to
 	run     caisson.RunID
 	drive   caisson.Drive
 	rules   policy
@@ -115,6 +116,7 @@ func newWorld(t testing.TB) *world {
 	if _, err := w.ledger.CreateRun(t.Context(), w.run, caisson.RunSpec{Root: w.run, Engine: "none", Preset: "sandboxed", OnUnknown: "tell", Session: caisson.SessionServed}); err != nil {
 		t.Fatal(err)
 	}
+	w.through = w.ledger
 	w.takeOver()
 	if _, err := w.ledger.MoveRun(t.Context(), w.drive, caisson.RunMove{To: caisson.RunRunning}); err != nil {
 		t.Fatal(err)
@@ -217,7 +219,7 @@ func (w *world) open() (*control.Broker, error) {
 	// The broker is known to the one that observes before its calls begin.
 	opened := make(chan struct{})
 	var broker *control.Broker
-	s.Door = doorOf(w.ledger, w.drive, w.rules, func(n airlock.Notice) {
+	s.Door = doorOf(w.through, w.drive, w.rules, func(n airlock.Notice) {
 		<-opened
 		if w.noticed != nil {
 			w.noticed(n)
@@ -237,7 +239,7 @@ func (w *world) open() (*control.Broker, error) {
 func (w *world) serve() {
 	w.t.Helper()
 	o := w.options
-	o.Ledger, o.Watcher = w.ledger, channel.NewWatcher(channel.WatcherOptions{})
+	o.Ledger, o.Watcher = w.through, channel.NewWatcher(channel.WatcherOptions{})
 	w.service = control.New(o)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	ended := make(chan error, 1)
@@ -252,7 +254,7 @@ func (w *world) serve() {
 	w.watch()
 }
 
-// watch tells the test of everything that is published.
+// watch tells the test of everything that is published or recorded.
 func (w *world) watch() {
 	w.t.Helper()
 	for _, dir := range []string{caisson.ControlResponses, caisson.ControlRequests} {
@@ -269,17 +271,29 @@ func (w *world) watch() {
 			w.t.Fatal(err)
 		}
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var ended sync.WaitGroup
+	ended.Go(func() {
 		for range watcher.Events {
-			w.mu.Lock()
-			close(w.seen)
-			w.seen = make(chan struct{})
-			w.mu.Unlock()
+			w.happened()
 		}
-	}()
-	w.t.Cleanup(func() { watcher.Close(); <-ended })
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	ended.Go(func() {
+		for n := int64(0); ctx.Err() == nil; {
+			var err error
+			if n, err = w.ledger.Wait(ctx, w.run, n); err == nil {
+				w.happened()
+			}
+		}
+	})
+	w.t.Cleanup(func() { cancel(); watcher.Close(); ended.Wait() })
+}
+
+func (w *world) happened() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.seen)
+	w.seen = make(chan struct{})
 }
 
 // await waits until is holds; it is asked whenever something was published.
@@ -453,7 +467,7 @@ func contains(err error, text string) bool { return err != nil && strings.Contai
 func (w *world) idle() {
 	w.t.Helper()
 	o := w.options
-	o.Ledger, o.Watcher = w.ledger, channel.NewWatcher(channel.WatcherOptions{})
+	o.Ledger, o.Watcher = w.through, channel.NewWatcher(channel.WatcherOptions{})
 	w.service = control.New(o)
 	w.watch()
 	w.t.Cleanup(func() {
@@ -466,4 +480,13 @@ func (w *world) idle() {
 			w.t.Errorf("run: %v", err)
 		}
 	})
+}
+
+func marshal(t testing.TB, v any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }

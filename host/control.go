@@ -173,9 +173,6 @@ func (s *session) requests(observe func(airlock.Notice)) *airlock.Airlock {
 	return airlock.New(o)
 }
 
-// verbs are what may be asked for from this sandbox.
-func (s *session) verbs() []caisson.Tool { return nil }
-
 func (s *session) bound() func(context.Context) error {
 	if s.ws == nil {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
@@ -45,6 +46,7 @@ type session struct {
 
 	use        *lockfile.Lock // of the workspace
 	parkAtOnce bool
+	telling    sync.Mutex           // of told: requests from inside import too
 	told       string               // of the last import, so that it is told once
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles
 }
@@ -332,8 +334,11 @@ func (s *session) importWork(ctx context.Context) error {
 	if imported.Unkept != "" {
 		told = strings.TrimPrefix(told+"; not everything made inside could be kept: "+imported.Unkept, "; ")
 	}
+	s.telling.Lock()
 	news := told != s.told
-	if s.told = told; news && told != "" {
+	s.told = told
+	s.telling.Unlock()
+	if news && told != "" {
 		if err := s.note(ctx, told); err != nil {
 			return err
 		}

@@ -188,7 +188,7 @@ func fill(b testing.TB, l caisson.Ledger, s control.Sandbox, old int) {
 
 // BenchmarkReopen is a restart with 100 sandboxes of 1,000 old requests each.
 func BenchmarkReopen(b *testing.B) {
-	reopen, service := many(b, 15, 1_000)
+	reopen, service := many(b, 100, 1_000)
 	var took, cpu time.Duration
 	for b.Loop() {
 		before := used()

@@ -69,7 +69,7 @@ func TestEnginesAreAskedInTheirOwnTime(t *testing.T) {
 		defer cancel()
 		for ctx.Err() == nil {
 			s.lookAtEngines(ctx, s.o.Boot())
-			time.Sleep(250 * time.Millisecond) //nolint:forbidigo // the bubble's clock
+			time.Sleep(250 * time.Millisecond) // of the bubble's clock
 		}
 		s.looks.Wait()
 		synctest.Wait()

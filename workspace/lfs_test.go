@@ -57,7 +57,9 @@ esac
 `
 
 // Without a filter of the person's own, files are pointers and stay pointers.
-func TestLFSPointers(t *testing.T) {
+func TestLFSPointers(t *testing.T) { forModes(t, testLFSPointers) }
+
+func testLFSPointers(t *testing.T) {
 	wd := newWorld(t)
 	wd.largeFiles()
 	// What a repository configures is not what runs on the host.
@@ -80,7 +82,9 @@ func TestLFSPointers(t *testing.T) {
 
 // The person's own filter fills the tree, and where its program is not inside,
 // files are still kept as they should be.
-func TestLFSFilter(t *testing.T) {
+func TestLFSFilter(t *testing.T) { forModes(t, testLFSFilter) }
+
+func testLFSFilter(t *testing.T) {
 	wd := newWorld(t)
 	wd.largeFiles()
 	program := filepath.Join(wd.home, "bin", "git-lfs")

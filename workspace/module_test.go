@@ -15,7 +15,9 @@ import (
 
 // A submodule's commits come home to the repository that it borrows from, and
 // its tree is never below one in which a person's git looks.
-func TestSubmodules(t *testing.T) {
+func TestSubmodules(t *testing.T) { forModes(t, testSubmodules) }
+
+func testSubmodules(t *testing.T) {
 	wd := newWorld(t)
 	wd.withSubmodule()
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
@@ -45,7 +47,7 @@ cd ../..; git add libs/dep; git commit -qm 'move dep'`)
 	if again := wd.importOK(ws, box, workspace.ImportOptions{}); len(again.Pinned) > 0 || box.used() != used {
 		t.Errorf("nothing was new: %+v", again)
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Errorf("outer status %q", s)
 	}
 	if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{}); err != nil {
@@ -73,7 +75,9 @@ cd ../..; git add libs/dep; git commit -qm 'move dep'`)
 }
 
 // A clean-up of the submodule's own repository leaves what is borrowed of it.
-func TestSubmoduleObjectsAreKept(t *testing.T) {
+func TestSubmoduleObjectsAreKept(t *testing.T) { forModes(t, testSubmoduleObjectsAreKept) }
+
+func testSubmoduleObjectsAreKept(t *testing.T) {
 	wd := newWorld(t)
 	wd.withSubmodule()
 	ws := wd.create(workspace.CreateSpec{})
@@ -169,7 +173,9 @@ func TestSubmodulesThatAreRefused(t *testing.T) {
 }
 
 // What an agent commits in a submodule that it has fetched or added is kept.
-func TestSubmoduleMadeInside(t *testing.T) {
+func TestSubmoduleMadeInside(t *testing.T) { forModes(t, testSubmoduleMadeInside) }
+
+func testSubmoduleMadeInside(t *testing.T) {
 	wd := newWorld(t)
 	wd.withSubmodule()
 	wd.must(os.RemoveAll(filepath.Join(wd.repo, ".git", "modules")))
@@ -318,7 +324,9 @@ func TestKilledMakerOfSubmodules(t *testing.T) {
 }
 
 // What only a submodule's tree has is listed before the workspace goes.
-func TestInspectLooksIntoSubmodules(t *testing.T) {
+func TestInspectLooksIntoSubmodules(t *testing.T) { forModes(t, testInspectLooksIntoSubmodules) }
+
+func testInspectLooksIntoSubmodules(t *testing.T) {
 	wd := newWorld(t)
 	wd.withSubmodule()
 	wd.boxes()

@@ -39,9 +39,10 @@ type Merged struct {
 
 // Merge brings what was imported to the workspace's branch into another
 // branch. Where that is checked out, the checkout must be clean and is brought
-// along. CodeWorkspaceBindingLost, before anything is done. Merges are made of objects alone, so whatever stops one leaves
-// everything as it was: CodeMergeConflict with the files in detail "files",
-// CodeWorkspaceDirty, CodeBranchCheckedOut where an agent's tree has Into.
+// along. CodeWorkspaceBindingLost, before anything is done. Merges are made of
+// objects alone, so whatever stops one leaves everything as it was:
+// CodeMergeConflict with the files in detail "files", CodeWorkspaceDirty,
+// CodeBranchCheckedOut where an agent's tree has Into.
 func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts MergeOptions) (Merged, error) {
 	if err := w.Check(ctx, ws); err != nil {
 		return Merged{}, err
@@ -53,58 +54,65 @@ func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts Merge
 	if err := w.finishAll(ctx, repo.common); err != nil {
 		return Merged{}, err
 	}
-	into := cmp.Or(opts.Into, ws.BaseRef)
-	if into == "" {
-		return Merged{}, caisson.Errorf(caisson.CodeUsage, "workspace %s started from no branch; name the one to merge into", ws.Name)
+	m := &merge{w: w, repo: repo, ws: ws, into: cmp.Or(opts.Into, ws.BaseRef), message: opts.Message, mode: opts.Mode}
+	if err := m.tips(ctx); err != nil {
+		return Merged{}, err
 	}
-	if into == ws.Branch {
-		return Merged{}, caisson.Errorf(caisson.CodeUsage, "%s is the workspace's own branch", printable(into)).WithHint("Name the branch to merge into.")
-	}
-	theirs, err := w.branchTip(ctx, repo, ws.Branch)
-	if err != nil || theirs == "" {
-		return Merged{}, caisson.Errorf(caisson.CodeNotFound, "branch %s is gone", ws.Branch)
-	}
-	ours, err := w.branchTip(ctx, repo, into)
-	if err != nil || ours == "" {
-		return Merged{}, caisson.Errorf(caisson.CodeNotFound, "there is no branch %s", printable(into))
-	}
-	result := Merged{Into: into, Old: ours, New: ours}
-	if done, err := w.descends(ctx, repo, ours, theirs); err != nil || done {
+	result := Merged{Into: m.into, Old: m.ours, New: m.ours}
+	if done, err := w.descends(ctx, repo, m.ours, m.theirs); err != nil || done {
 		return result, err
 	}
-	if err := w.nobodys(ctx, ws, into); err != nil {
+	if err := w.nobodys(ctx, ws, m.into); err != nil {
 		return result, err
 	}
-	at, err := w.mergeable(ctx, repo, into, ours)
-	if err != nil {
+	if m.at, err = w.mergeable(ctx, repo, m.into, m.ours); err != nil {
 		return result, err
 	}
-	m := &merge{w: w, repo: repo, ws: ws, into: into, at: at, ours: ours, theirs: theirs, message: opts.Message, mode: opts.Mode}
 	if err := m.related(ctx); err != nil {
 		return result, err
 	}
-	var commit string
-	switch opts.Mode {
-	case MergeCommit, "":
-		commit, err = m.merge(ctx)
-	case MergeSquash:
-		commit, err = m.squash(ctx)
-	case MergeRebase:
-		commit, err = m.rebase(ctx)
-	default:
-		err = caisson.Errorf(caisson.CodeUsage, "%q is no way to merge: merge, squash, rebase", printable(string(opts.Mode)))
-	}
+	commit, err := m.made(ctx)
 	if err != nil {
 		return result, err
 	}
-	if err := w.advance(ctx, repo, at, into, ours, commit, "caisson: merge "+ws.Branch); err != nil {
+	if err := w.advance(ctx, repo, m.at, m.into, m.ours, commit, "caisson: merge "+ws.Branch); err != nil {
 		return result, err
 	}
 	result.New = commit
-	if at != nil {
-		result.Checkout = at.tree
+	if m.at != nil {
+		result.Checkout = m.at.tree
 	}
 	return result, nil
+}
+
+// tips finds the commits that are merged.
+func (m *merge) tips(ctx context.Context) (err error) {
+	if m.into == "" {
+		return caisson.Errorf(caisson.CodeUsage, "workspace %s started from no branch; name the one to merge into", m.ws.Name)
+	}
+	if m.into == m.ws.Branch {
+		return caisson.Errorf(caisson.CodeUsage, "%s is the workspace's own branch", printable(m.into)).WithHint("Name the branch to merge into.")
+	}
+	if m.theirs, err = m.w.branchTip(ctx, m.repo, m.ws.Branch); err != nil || m.theirs == "" {
+		return caisson.Errorf(caisson.CodeNotFound, "branch %s is gone", m.ws.Branch)
+	}
+	if m.ours, err = m.w.branchTip(ctx, m.repo, m.into); err != nil || m.ours == "" {
+		return caisson.Errorf(caisson.CodeNotFound, "there is no branch %s", printable(m.into))
+	}
+	return nil
+}
+
+// made returns the commit to which the branch is to go.
+func (m *merge) made(ctx context.Context) (string, error) {
+	switch m.mode {
+	case MergeCommit, "":
+		return m.merge(ctx)
+	case MergeSquash:
+		return m.squash(ctx)
+	case MergeRebase:
+		return m.rebase(ctx)
+	}
+	return "", caisson.Errorf(caisson.CodeUsage, "%q is no way to merge: merge, squash, rebase", printable(string(m.mode)))
 }
 
 // nobodys refuses a branch that another workspace works on.

@@ -133,6 +133,7 @@ git checkout -q HEAD~1 -- have.bin; test "$(cat have.bin)" = have; git reset -q 
 
 // Contents inside are written by whoever is inside.
 func TestHostileLFS(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	box := newBox(t, ws)
@@ -166,6 +167,7 @@ ln -s / $L/55; mkfifo $L/66; mkdir -p $L/77; ln -s .. $L/77/77`)
 // Where a repository keeps LFS contents by a link to elsewhere, nothing is
 // written there.
 func TestLFSByLinks(t *testing.T) {
+	t.Parallel()
 	id := sha256Of("good\n")
 	for _, at := range []string{"lfs", "lfs/objects", "lfs/objects/" + id[:2], "lfs/objects/" + id[:2] + "/" + id[2:4]} {
 		wd := newWorld(t)

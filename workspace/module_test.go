@@ -103,6 +103,7 @@ func testSubmoduleObjectsAreKept(t *testing.T) {
 // A submodule that was not fetched is an empty directory, with the reason; so
 // are those of names that lead elsewhere.
 func TestSubmodulesThatStayEmpty(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		prepare func(wd *world)
 		why     string
@@ -131,6 +132,7 @@ func TestSubmodulesThatStayEmpty(t *testing.T) {
 		}, "cannot be used"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.withSubmodule()
 			c.prepare(wd)
@@ -155,6 +157,7 @@ func TestSubmodulesThatStayEmpty(t *testing.T) {
 
 // What git takes for an attack could never be imported.
 func TestSubmodulesThatAreRefused(t *testing.T) {
+	t.Parallel()
 	for _, list := range []string{
 		"[submodule \"../../../other/.git\"]\n\tpath = libs/dep\n\turl = x\n",
 		"[submodule \"a/../b\"]\n\tpath = x\n\turl = x\n",
@@ -208,6 +211,7 @@ mkdir -p $(git rev-parse --git-dir)/modules; git clone -q --separate-git-dir=$(g
 // What an agent does to the places of submodules does not lead a box elsewhere,
 // nor keep one from opening.
 func TestSubmodulePlaces(t *testing.T) {
+	t.Parallel()
 	for name, line := range map[string]string{
 		"moved":                 "mv libs lib2",
 		"another one in place":  "mv libs lib2; mkdir -p libs/dep; git init -q libs/dep",
@@ -216,6 +220,7 @@ func TestSubmodulePlaces(t *testing.T) {
 		"a file in place":       "mv libs lib2; mkdir libs; echo x >libs/dep",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.withSubmodule()
 			ws := wd.create(workspace.CreateSpec{})
@@ -235,6 +240,7 @@ func TestSubmodulePlaces(t *testing.T) {
 
 // Git directories of submodules inside are written by whoever is inside.
 func TestHostileModules(t *testing.T) {
+	t.Parallel()
 	for name, line := range map[string]string{
 		"a pipe":      "rm -rf $G/modules; mkfifo $G/modules",
 		"links out":   "mv $G/modules/dep-name $G/modules/x; rm -rf $G/modules/x; ln -s / $G/modules/x; ln -s /tmp $G/modules/y",
@@ -268,6 +274,7 @@ func TestHostileModules(t *testing.T) {
 
 // A submodule's filters, hooks and the like never run on the host.
 func TestSubmoduleTraps(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.withSubmodule()
 	marks := t.TempDir()
@@ -301,6 +308,7 @@ func TestSubmoduleTraps(t *testing.T) {
 
 // A maker that is killed leaves nothing in the repositories of submodules.
 func TestKilledMakerOfSubmodules(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.withSubmodule()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
@@ -350,6 +358,7 @@ git init -q --separate-git-dir=$(git rev-parse --git-dir)/modules/mine ../mine`)
 // A sandbox of another workspace, whose processes cannot be looked at, keeps
 // nobody from removing this one.
 func TestInspectBesideAnotherSandbox(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.boxes()
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})

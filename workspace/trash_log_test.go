@@ -27,8 +27,10 @@ func loggedTrash(t *testing.T) (wd *world, ws caisson.Workspace, permit workspac
 // A restorer that is killed while it writes the log of the branch leaves no lock
 // that stops anybody.
 func TestKilledWithALockedBranch(t *testing.T) {
+	t.Parallel()
 	for _, point := range []string{"workspace.restore.made", "workspace.restore.log"} {
 		t.Run(point, func(t *testing.T) {
+			t.Parallel()
 			wd, ws, permit, log := loggedTrash(t)
 			if !wd.killed("restore", permit, point, 1) {
 				t.Fatal("it was not killed")
@@ -53,6 +55,7 @@ func TestKilledWithALockedBranch(t *testing.T) {
 
 // A branch that another git has locked is not written beside it.
 func TestRestoreWaitsForTheLockOfTheBranch(t *testing.T) {
+	t.Parallel()
 	wd, ws, _, log := loggedTrash(t)
 	git, branch := filepath.Join(wd.repo, ".git"), "refs/heads/"+ws.Branch
 	wd.git("update-ref", "--create-reflog", "-m", "caisson: restore workspace "+ws.Name, branch, ws.Base)

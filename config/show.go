@@ -61,6 +61,8 @@ func (c Config) Value(key string) string {
 		return c.Containers.Refresh.String()
 	case "workspace.mode":
 		return string(c.WorkspaceMode)
+	case "verbs":
+		return strings.Join(verbTexts(c.Verbs), ", ")
 	case "state_dir":
 		return c.StateDir
 	}

@@ -179,7 +179,7 @@ func findGit(ctx context.Context, path string, environ []string, empty string, m
 		switch {
 		case strings.HasPrefix(kv, "GIT_"):
 		case strings.HasPrefix(kv, "PATH="):
-			where = safePath(kv[len("PATH="):], filepath.Dir(filepath.Dir(empty)))
+			where = process.SafePath(kv[len("PATH="):], filepath.Dir(filepath.Dir(empty)))
 		default:
 			p.env = append(p.env, kv)
 		}
@@ -206,22 +206,6 @@ func findGit(ctx context.Context, path string, environ []string, empty string, m
 		return nil, caisson.Errorf(caisson.CodeGitMissing, "%s is %s; 2.39 is the oldest whose upload-pack is safe here", path, out)
 	}
 	return p, nil
-}
-
-// safePath returns the directories of a PATH in which programs may be looked for:
-// not those that mean another one wherever one stands, which may be a
-// repository's, and not those below our state, where agents write.
-func safePath(path, state string) string {
-	var safe []string
-	if resolved, err := filepath.EvalSymlinks(state); err == nil {
-		state = resolved
-	}
-	for _, dir := range filepath.SplitList(path) {
-		if resolved, err := filepath.EvalSymlinks(dir); filepath.IsAbs(dir) && err == nil && !strings.HasPrefix(resolved+"/", state+"/") {
-			safe = append(safe, dir)
-		}
-	}
-	return strings.Join(safe, string(filepath.ListSeparator))
 }
 
 // newEnough tells whether the answer of `git version` names 2.39 or newer.

@@ -396,7 +396,6 @@ func TestEmptyLogs(t *testing.T) {
 
 // A few objects of a box unpack to more than the host has memory.
 func TestBombs(t *testing.T) {
-	t.Parallel()
 	for name, line := range map[string]string{
 		// Ten files in ten directories in ten directories …: a thousand million paths.
 		"tree": `b=$(echo x | git hash-object -w --stdin)
@@ -407,7 +406,6 @@ git update-ref HEAD $(git commit-tree -p HEAD -m bomb $t)`,
 git update-ref HEAD $(git commit-tree -p HEAD -F ../message HEAD^{tree}); rm ../message`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			wd := newWorld(t)
 			wd.w = workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: wd.env(), GitMemory: 128 << 20})
 			ws := wd.create(workspace.CreateSpec{})

@@ -56,6 +56,7 @@ var layers = map[string]int{
 	"verb":                3,
 	"verb/declared":       0,
 	"kernel":              3,
+	"control":             3,
 	"agent":               3,
 	"host":                6,
 	"internal/cli":        8,

@@ -94,11 +94,11 @@ func TestRequestsAreClaimedOnceInTheirOrder(t *testing.T) {
 	if got := scan(t, f); !slices.Equal(got, []caisson.RequestID{id(3), id(1), id(2)}) {
 		t.Fatalf("listed %v", got)
 	}
-	other := reopen(t, dir)
 	body, err := f.Claim(id(1))
 	if err != nil || string(body) != "1" {
 		t.Fatalf("%q, %v", body, err)
 	}
+	other := reopen(t, dir)
 	for _, f := range []*channel.Files{f, other} {
 		if _, err := f.Claim(id(1)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("claimed twice: %v", err)

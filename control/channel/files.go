@@ -12,7 +12,8 @@
 //     however much is there;
 //   - nothing of a request's content, and no path of the host, is in an error
 //     that is meant for inside;
-//   - an answer is there whole or not at all, and once there it is never replaced.
+//   - an answer is there whole or not at all, and once there it is never replaced;
+//   - who opens a channel takes it from whoever had it: he can publish nothing more.
 //
 // What it does not promise: that the sandbox does not fill the disk, and
 // anything about the channel's directory where others than its owner can write
@@ -51,9 +52,10 @@ const (
 	gonePrefix = "gone."
 )
 
-// Files are the files of one channel. Safe for concurrent use; of several that
-// are open on one directory, in this or in another process, each request is
-// claimed by one only, and each answer published by one only.
+// Files are the files of one channel. Safe for concurrent use. Of several that
+// are made for one directory, in this or in another process, the latest has it:
+// the others claim and publish nothing more, though they were stopped in the
+// middle of it.
 type Files struct {
 	dir                                  string
 	requests, public, responses, private *os.File
@@ -99,6 +101,9 @@ func (f *Files) open() error {
 		return err
 	}
 	defer root.Close()
+	if err := f.displace(root); err != nil {
+		return err
+	}
 	for _, d := range []struct {
 		name string
 		file **os.File
@@ -123,7 +128,7 @@ func (f *Files) open() error {
 			return err
 		}
 	}
-	return nil
+	return f.inherit(root)
 }
 
 // settle deals with what an earlier life left in private.

@@ -382,9 +382,22 @@ func TestStatusAndVerbs(t *testing.T) {
 func TestBadUse(t *testing.T) {
 	o := start(t, nil)
 	for _, args := range [][]string{
-		{}, {"ask", "more"}, {"wait"}, {"wait", "short"}, {"recover"}, {"verbs", "a", "b"}, {"status", "x"}, {"ask", "--none"},
-		{"ask", "--wait", "11s"}, {"ask", "--wait", "0s"}, {"ask", "--timeout", "-1s"}, {"ask", "--id", "../../etc/passwd/"},
-		{"ask", "--json", "[]"}, {"ask", "--json", "null"}, {"ask", "--json", "{"}, {"ask", "--json", "@/none"},
+		{},
+		{"ask", "more"},
+		{"wait"},
+		{"wait", "short"},
+		{"recover"},
+		{"verbs", "a", "b"},
+		{"status", "x"},
+		{"ask", "--none"},
+		{"ask", "--wait", "11s"},
+		{"ask", "--wait", "0s"},
+		{"ask", "--timeout", "-1s"},
+		{"ask", "--id", "../../etc/passwd/"},
+		{"ask", "--json", "[]"},
+		{"ask", "--json", "null"},
+		{"ask", "--json", "{"},
+		{"ask", "--json", "@/none"},
 		{"ask", "--json", `{"x":"` + strings.Repeat("x", caisson.ControlBody) + `"}`},
 	} {
 		if r := o.ctl(args...); r.status != 2 {

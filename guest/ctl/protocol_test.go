@@ -112,7 +112,9 @@ func TestDocumentedExamples(t *testing.T) {
 	}
 }
 
-// TestShellClient runs the example client against real files.
+// TestShellClient runs the example client against real files and a script in the
+// place of a broker, which gives every kind of answer; package control has it ask
+// a real one.
 func TestShellClient(t *testing.T) {
 	script, err := filepath.Abs("../../examples/control-client.sh")
 	if err != nil {

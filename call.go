@@ -213,6 +213,9 @@ type Result struct {
 	Error *Error `json:"error,omitempty"`
 	// Bytes is how much output there was before it was bounded.
 	Bytes int64 `json:"bytes,omitempty"`
+	// Edit is the effect of a call of ReachLedger, to be done in the transaction
+	// that settles it. An error of it is the call's, and it has failed.
+	Edit *LedgerEdit `json:"-"`
 }
 
 // Spill is a file outside the sandbox that holds an output.

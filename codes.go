@@ -73,6 +73,21 @@ const (
 	CodeImageUnusable         Code = "image-unusable"
 	CodeNetworkRefused        Code = "network-refused"
 	CodeRepositoryBusy        Code = "repository-busy"
+	CodeBusy                  Code = "busy"
+	CodeHandoffActive         Code = "handoff-active"
+	CodeRequestInvalid        Code = "request-invalid"
+	CodeRequestReplayed       Code = "request-replayed"
+	CodeRequestExpired        Code = "request-expired"
+	CodeGenerationStale       Code = "generation-stale"
+	CodeVerbDenied            Code = "verb-denied"
+	CodeChannelFull           Code = "channel-full"
+	CodeEngineUnknown         Code = "engine-unknown"
+	CodeEngineAbsentGCFailed  Code = "engine-absent-gc-failed"
+	CodeBrokerUnavailable     Code = "broker-unavailable"
+	CodeResultUnknown         Code = "result-unknown"
+	CodeTaskConflict          Code = "task-conflict"
+	CodeTaskUnfinished        Code = "task-unfinished"
+	CodeWorkflowInvalid       Code = "workflow-invalid"
 )
 
 var codeTable = []CodeInfo{
@@ -147,4 +162,19 @@ var codeTable = []CodeInfo{
 	{CodeImageUnusable, false, 400, 78, "no sandbox can be made of the image", ""},
 	{CodeNetworkRefused, false, 403, 77, "the host may not be reached from inside", "Add it to `network:` in your own config."},
 	{CodeRepositoryBusy, true, 503, 75, "another git holds a lock of the repository", "Let it end. Where no git runs, one was killed: remove the file that is named."},
+	{CodeBusy, true, 503, 75, "too many requests are under way", "Try again with a new id when one has ended."},
+	{CodeHandoffActive, true, 503, 75, "somebody else works in the workspace now", "Try again with a new id later."},
+	{CodeRequestInvalid, false, 400, 2, "the request is not valid", ""},
+	{CodeRequestReplayed, false, 409, 1, "a request of that id was taken before; nothing about it was changed", "Use a new id; `recover` publishes the first one's answer again."},
+	{CodeRequestExpired, true, 409, 75, "the request is of another time than the channel's", "Read the status again and send it with a new id."},
+	{CodeGenerationStale, false, 410, 1, "the request is for another life of the channel", "Read the identity again."},
+	{CodeVerbDenied, false, 403, 77, "there is no such verb, or not for this sandbox", "The identity lists the verbs."},
+	{CodeChannelFull, false, 507, 1, "the channel has taken as many requests as it may", "`caisson sandbox start --recreate` begins a new generation."},
+	{CodeEngineUnknown, true, 503, 75, "the engine does not say whether the sandbox is there", "Start the engine, then try again with a new id."},
+	{CodeEngineAbsentGCFailed, false, 500, 1, "the sandbox is gone, and not all of it could be cleared away", "`caisson sandbox rm` goes on with it, and says what is in the way."},
+	{CodeBrokerUnavailable, true, 503, 75, "nobody took the request", "It was taken back; try again with a new id."},
+	{CodeResultUnknown, false, 409, 76, "the request was taken, and its end is not known", "Ask with `recover`; look at what it did before doing it again."},
+	{CodeTaskConflict, false, 409, 1, "it does not go together with what the task is", "See it with `caisson task show`."},
+	{CodeTaskUnfinished, false, 409, 1, "the task is not finished", "See what is open with `caisson task next`."},
+	{CodeWorkflowInvalid, false, 400, 78, "a workflow file is not valid", "Correct the file at the line named."},
 }

@@ -39,7 +39,12 @@ const (
 	EventRecorded        EventKind = "session.recorded" // what its terminal showed
 	EventNetworkOpened   EventKind = "network.opened"   // the hosts that may be reached, from now on
 	EventNetworkRefused  EventKind = "network.refused"  // the first refusal of a kind to a target
-	EventNetworkUsed     EventKind = "network.used"     // by target, since the one before
+	EventChannelOpened   EventKind = "channel.opened"   // a control channel, of a generation and an epoch
+	EventRequestTaken    EventKind = "request.taken"    // from inside, its id used up
+	EventRequestRejected EventKind = "request.rejected" // before it became a call
+	EventBrokerMoved     EventKind = "broker.moved"
+	EventTaskEdited      EventKind = "task.edited"
+	EventNetworkUsed     EventKind = "network.used" // by target, since the one before
 )
 
 // Event is one entry of a run's hash chain. Entries that belong to no run (a

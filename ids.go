@@ -13,8 +13,9 @@ import (
 type (
 	// RunID names one run: "r" and lower-case base32 characters.
 	RunID string
-	// CallID names one call: "run.turn.n", nested calls "parent.n". It is ours;
-	// an identifier that a model provider gave is only data.
+	// CallID names one call: "run.turn.n", that of a request from inside
+	// "run.c<generation>.<request>", nested calls "parent.n". It is ours; an
+	// identifier that a model provider gave is only data.
 	CallID string
 	// ReviewID names one review: "q" and a number that rises in the ledger.
 	ReviewID string
@@ -54,6 +55,9 @@ func NewWorkspaceID() WorkspaceID { return WorkspaceID(newID("w", 8)) }
 
 // NewSandboxID returns a random sandbox id.
 func NewSandboxID() SandboxID { return SandboxID(newID("s", 10)) }
+
+// NewTaskID returns a random task id of 30 bits.
+func NewTaskID() TaskID { return TaskID(newID("T", 6)) }
 
 // NewInstanceID returns a random instance id of 80 bits.
 func NewInstanceID() InstanceID { return InstanceID(newID("i", 16)) }

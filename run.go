@@ -39,6 +39,9 @@ type Session string
 const (
 	SessionStreams  Session = "streams"  // its streams are those of the process that drives it
 	SessionTerminal Session = "terminal" // it has a terminal that people attach to and leave
+	// SessionServed is a sandbox that is kept open, with no program of its own:
+	// its calls are the requests that come from inside.
+	SessionServed Session = "served"
 )
 
 // Run is one execution of one agent.

@@ -18,6 +18,10 @@ type (
 	ReviewState string
 	// SandboxState is the state of a sandbox.
 	SandboxState string
+	// BrokerState is the state of the host side of a control channel.
+	BrokerState string
+	// TaskState is the state of a task.
+	TaskState string
 )
 
 // States of a turn.
@@ -76,6 +80,23 @@ const (
 	SandboxLost     SandboxState = "lost"
 )
 
+// States of a broker.
+const (
+	BrokerStarting BrokerState = "starting"
+	BrokerHealthy  BrokerState = "healthy"
+	BrokerParked   BrokerState = "parked" // with a reason; answers at once that it does nothing
+	BrokerEnded    BrokerState = "ended"
+)
+
+// States of a task.
+const (
+	TaskActive    TaskState = "active"
+	TaskBlocked   TaskState = "blocked"
+	TaskCompleted TaskState = "completed"
+	TaskCancelled TaskState = "cancelled"
+	TaskArchived  TaskState = "archived"
+)
+
 // Edge is an allowed move.
 type Edge struct{ From, To, Why string }
 
@@ -119,7 +140,7 @@ func (t StateTable) Move(from, to string) error {
 
 // StateTables returns all tables, in reading order.
 func StateTables() []StateTable {
-	return []StateTable{TurnStates(), CallStates(), RunStates(), ReviewStates(), SandboxStates()}
+	return []StateTable{TurnStates(), CallStates(), RunStates(), ReviewStates(), SandboxStates(), BrokerStates(), TaskStates()}
 }
 
 // TurnStates is the table of turns.
@@ -203,6 +224,34 @@ func SandboxStates() StateTable {
 		{"stopped", "running", "started again"},
 		{"stopped", "removed", "nothing of it is left"},
 		{"lost", "removed", "nothing of it is left"},
+	}}
+}
+
+// BrokerStates is the table of brokers.
+func BrokerStates() StateTable {
+	return StateTable{"broker", "starting", []Edge{
+		{"starting", "healthy", "what an earlier one left is answered, and the channel is open"},
+		{"starting", "parked", "the same, and there is a reason not to take requests"},
+		{"starting", "ended", "it could not be opened"},
+		{"healthy", "parked", "a reason has come"},
+		{"parked", "healthy", "no reason is left"},
+		{"healthy", "ended", "the sandbox has ended, or another process has it"},
+		{"parked", "ended", "the sandbox has ended, or another process has it"},
+	}}
+}
+
+// TaskStates is the table of tasks.
+func TaskStates() StateTable {
+	return StateTable{"task", "active", []Edge{
+		{"active", "blocked", "something is in the way"},
+		{"blocked", "active", "nothing is in the way any more"},
+		{"active", "completed", "no open finding of weight, its criteria are met, its work is merged or waived"},
+		{"active", "cancelled", "it is no longer wanted"},
+		{"blocked", "cancelled", "it is no longer wanted"},
+		{"completed", "active", "restored"},
+		{"cancelled", "active", "restored"},
+		{"completed", "archived", "out of the listings"},
+		{"cancelled", "archived", "out of the listings"},
 	}}
 }
 

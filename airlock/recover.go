@@ -34,6 +34,9 @@ func (b *batch) recover(it *item) error {
 	if it.review.Kind == caisson.ReviewUnknown {
 		return b.reviewed(it)
 	}
+	if it.rec.Call.Reach == caisson.ReachLedger {
+		return b.again(it) // its effect is written with its outcome: it had none
+	}
 	switch it.rec.Call.Effect {
 	case caisson.EffectRead, caisson.EffectIdempotent:
 		return b.again(it)
@@ -89,6 +92,9 @@ func (b *batch) wouldAsk() bool {
 
 // lost takes a call that began and whose end nobody saw, and that may not be repeated.
 func (b *batch) lost(it *item) error {
+	if it.rec.Call.Reach == caisson.ReachLedger {
+		return b.settleUndone(it, "it may not be begun again")
+	}
 	if !b.wouldAsk() {
 		return b.settleUnknown(it, "")
 	}
@@ -186,23 +192,16 @@ func (b *batch) settleUnknown(it *item, more string) error {
 // endNested gives every call that a call made, and that is open, its outcome:
 // their doer is gone, and nobody will ask for them again.
 func (b *batch) endNested(parent caisson.CallID) error {
-	all, err := b.ledger().Calls(b.io(), b.door.drive.Run)
+	open, err := b.ledger().OpenCalls(b.io(), b.door.drive.Run)
 	if err != nil {
 		return fmt.Errorf("read calls: %w", err)
 	}
-	of := map[caisson.CallID]bool{parent: true}
-	var open []caisson.CallRecord
-	slices.SortStableFunc(all, func(x, y caisson.CallRecord) int { return cmp.Compare(len(x.Call.ID), len(y.Call.ID)) })
-	for _, rec := range all {
-		if of[rec.Call.Parent] {
-			of[rec.Call.ID] = true
-			if !rec.State.Terminal() {
-				open = append(open, rec)
-			}
-		}
-	}
-	slices.Reverse(open) // the innermost first
-	for _, rec := range open {
+	open = slices.DeleteFunc(open, func(rec caisson.CallRecord) bool {
+		// A retry has no parent; what it made goes with the call it retries.
+		return rec.Call.Parent != parent && !strings.HasPrefix(string(rec.Call.Parent), string(parent)+".")
+	})
+	slices.SortStableFunc(open, func(x, y caisson.CallRecord) int { return cmp.Compare(len(y.Call.ID), len(x.Call.ID)) })
+	for _, rec := range open { // the innermost first
 		if err := b.endOrphan(rec); err != nil {
 			return err
 		}
@@ -215,7 +214,10 @@ func (b *batch) endOrphan(rec caisson.CallRecord) error {
 		Text: "Not done: the call that asked for it has ended.", Summary: parentGone, Cause: caisson.CauseParent,
 		Error: caisson.Errorf(caisson.CodeNotExecuted, "the call that asked for it has ended"),
 	}}
-	if rec.State == caisson.CallStarted {
+	switch {
+	case rec.State == caisson.CallStarted && rec.Call.Reach == caisson.ReachLedger:
+		s = undone(rec, "the call that asked for it has ended")
+	case rec.State == caisson.CallStarted:
 		s.Outcome, s.Used = caisson.OutcomeUnknown, rec.Reserve
 		s.Result.Text, s.Result.Error = unknownText(""), caisson.Errorf(caisson.CodeOutcomeUnknown, "call %s began and nobody saw its end", rec.Call.ID)
 	}

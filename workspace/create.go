@@ -72,12 +72,12 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 		return caisson.Workspace{}, err
 	}
 	id := caisson.NewWorkspaceID()
-	name := orElse(orElse(spec.Name, string(spec.Run)), string(id))
+	name := cmp.Or(spec.Name, string(spec.Run), string(id))
 	if err := w.checkName(ctx, repo, name); err != nil {
 		return caisson.Workspace{}, err
 	}
 	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
-		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
+		ID: id, Name: name, Branch: cmp.Or(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
 	}}
 	if c.ws.Mode, err = modeOf(spec.Mode); err != nil {
 		return caisson.Workspace{}, err
@@ -129,7 +129,7 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 	var listErr error
 	var beside sync.WaitGroup
 	beside.Go(func() { listErr = c.listBranches(ctx) }) // ends with the command
-	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD")+"^{commit}"))
+	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", cmp.Or(base, "HEAD")+"^{commit}"))
 	beside.Wait()
 	if err != nil || !isObjectID(commit) {
 		if base != "" {
@@ -355,7 +355,7 @@ func placeRecord(aside, common, name string) (string, error) {
 
 // pin is the name of a reference that keeps objects which a shadow borrows.
 func pin(id caisson.WorkspaceID, what string) string {
-	return "refs/caisson/workspaces/" + string(id) + "/" + what
+	return workspaceRefs + string(id) + "/" + what
 }
 
 // makeBranch makes the branch, only if it is not there, and pins the base.

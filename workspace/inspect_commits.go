@@ -217,7 +217,7 @@ func (l *look) listRefs(lonely map[string]bool) {
 	}{{"inside", l.refs.refs}, {"outside", l.outer}} {
 		for _, name := range slices.Sorted(maps.Keys(refs.refs)) {
 			id := refs.refs[name]
-			kept := l.there[name] == id && !strings.HasPrefix(name, "refs/caisson/") // those go with the workspace
+			kept := l.there[name] == id && !strings.HasPrefix(name, ownRefs) // those go with the workspace
 			same := kept || name == "refs/heads/"+l.ws.Branch || name == "refs/stash" || l.types[id] == ""
 			if !same && (l.types[id] != "commit" || lonely[id]) {
 				l.lose(LossRef, name, refs.from+", "+id)

@@ -82,7 +82,7 @@ func (w *walk) dir(ctx context.Context, fd int, rel string, depth int) (is mark,
 	}
 	sum := sha256.New()
 	records := make([]byte, 0, min(len(names)*recordSize, maxRecords+maxRecord))
-	in := below{walk: w, depth: depth + 1}
+	in := level{walk: w, depth: depth + 1}
 	for _, name := range names {
 		path := name
 		if rel != "" {
@@ -108,8 +108,8 @@ func (w *walk) dir(ctx context.Context, fd int, rel string, depth int) (is mark,
 			break
 		}
 	}
-	marks, below := in.wait()
-	if err := cmp.Or(err, below); err != nil {
+	marks, belowErr := in.wait()
+	if err := cmp.Or(err, belowErr); err != nil {
 		return is, err
 	}
 	sum.Write(records)
@@ -148,8 +148,8 @@ func (w *walk) names(ctx context.Context, f *os.File) ([]string, error) {
 	}
 }
 
-// below are the directories in one directory.
-type below struct {
+// level are the directories in one directory.
+type level struct {
 	*walk
 	depth int
 	begun []*lookedAt
@@ -162,7 +162,7 @@ type lookedAt struct {
 }
 
 // look looks at a directory, beside the others where a hand is free.
-func (b *below) look(ctx context.Context, fd int, name, path string) error {
+func (b *level) look(ctx context.Context, fd int, name, path string) error {
 	child, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: path, Err: err}
@@ -183,7 +183,7 @@ func (b *below) look(ctx context.Context, fd int, name, path string) error {
 }
 
 // wait returns the marks in the order in which they were begun.
-func (b *below) wait() ([]mark, error) {
+func (b *level) wait() ([]mark, error) {
 	b.hands.Wait()
 	marks := make([]mark, 0, len(b.begun))
 	for _, at := range b.begun {

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,7 +69,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 	if b.ShadowDevice, b.ShadowInode, err = directoryID(c.ws.Shadow); err != nil {
 		return failed("look at the shadow", err)
 	}
-	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, "refs/caisson/base": c.ws.Base}
+	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, baseRef: c.ws.Base}
 	if c.ws.BaseRef != "" {
 		if refs["refs/heads/"+c.ws.BaseRef], err = c.baseTip(ctx); err != nil {
 			return failed("look at branch "+c.ws.BaseRef, err)
@@ -122,7 +123,7 @@ func (c *creation) baseTip(ctx context.Context) (string, error) {
 		return c.ws.Base, nil
 	}
 	tip, err := c.w.branchTip(ctx, c.repo, c.ws.BaseRef)
-	return orElse(tip, c.ws.Base), err
+	return cmp.Or(tip, c.ws.Base), err
 }
 
 // shadowConfig is the configuration inside.

@@ -171,3 +171,16 @@ type RequestRecord struct {
 func NewRequestCallID(run RunID, generation int64, id RequestID) CallID {
 	return CallID(string(run) + ".c" + strconv.FormatInt(generation, 10) + "." + string(id))
 }
+
+// Request is the reverse of [NewRequestCallID]; ok is false for any other call,
+// also for one that the call of a request made.
+func (id CallID) Request() (generation int64, request RequestID, ok bool) {
+	run, rest, _ := strings.Cut(string(id), ".c")
+	number, name, _ := strings.Cut(rest, ".")
+	generation, err := strconv.ParseInt(number, 10, 64)
+	request = RequestID(name)
+	if err != nil || generation < 1 || !request.Valid() || strings.Contains(run, ".") || NewRequestCallID(RunID(run), generation, request) != id {
+		return 0, "", false
+	}
+	return generation, request, true
+}

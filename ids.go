@@ -13,8 +13,9 @@ import (
 type (
 	// RunID names one run: "r" and lower-case base32 characters.
 	RunID string
-	// CallID names one call: "run.turn.n", nested calls "parent.n". It is ours;
-	// an identifier that a model provider gave is only data.
+	// CallID names one call: "run.turn.n", that of a request from inside
+	// "run.c<generation>.<request>", nested calls "parent.n". It is ours; an
+	// identifier that a model provider gave is only data.
 	CallID string
 	// ReviewID names one review: "q" and a number that rises in the ledger.
 	ReviewID string

@@ -83,7 +83,8 @@ type LedgerRuns interface {
 	// MoveRun moves a run along its table. It keeps Active: the clock runs
 	// while the state is running. Moving to a terminal state is refused with
 	// CodeStateInvalid while a call or review of the run is open, and gives
-	// back what is reserved.
+	// back what is reserved. Requests that were taken and never became a call
+	// are rejected by it with CodeNotExecuted, in the same transaction.
 	MoveRun(ctx context.Context, drive Drive, move RunMove) (Run, error)
 	// AskCancel records that a run shall be cancelled; the first cause wins.
 	// Inbox. A pending run, and no other, is cancelled by it at once.
@@ -138,11 +139,13 @@ type CallSettle struct {
 	// Review, with a decision of kind answer, is consumed by this settle.
 	Review ReviewID
 	// Edit is the effect of a call of [ReachLedger], done in this transaction;
-	// then Result is what it returns. Its error is that of the settle.
+	// then Result is what it returns, where it returns one. Its error is that of
+	// the settle, which has changed nothing then. Only with OutcomeDone.
 	Edit *LedgerEdit
 }
 
-// LedgerCalls are calls.
+// LedgerCalls are calls. A call with the id of a request comes on record only
+// when that request was taken and not rejected: CodeStateInvalid else.
 type LedgerCalls interface {
 	// JudgeCall records a prepared call and its verdict: state judged. The row
 	// is made if there is none; a row in judged, asked or decided goes (back)
@@ -157,14 +160,20 @@ type LedgerCalls interface {
 	// (CodeBudgetExceeded). It writes: the row (also where there was none), the
 	// review consumed, the reserve, the effect id, the executor, started. A
 	// row already started may start again only if its effect is read or
-	// idempotent.
+	// idempotent, or if its reach is the ledger: then it had no effect.
 	StartCall(ctx context.Context, drive Drive, start CallStart) (CallRecord, error)
 	// SettleCall writes the outcome, once: CodeStateInvalid where there is one.
-	// It makes the row where there is none (refused, not-started).
+	// It makes the row where there is none (refused, not-started). The request
+	// whose call it is is closed by it.
 	SettleCall(ctx context.Context, drive Drive, settle CallSettle) (CallRecord, error)
 	Call(ctx context.Context, id CallID) (CallRecord, error)
-	// Calls returns the calls of a run in the order of turn and number.
+	// Calls returns the calls of a run's turns, and those that they made, in the
+	// order of turn and number. Calls of requests are not among them and cost
+	// nothing here: see Requests and OpenCalls.
 	Calls(ctx context.Context, run RunID) ([]CallRecord, error)
+	// OpenCalls returns the calls of a run that have no outcome, whoever asked
+	// for them, in the order in which they came on record.
+	OpenCalls(ctx context.Context, run RunID) ([]CallRecord, error)
 }
 
 // ReviewFilter chooses reviews. Oldest first.
@@ -224,7 +233,8 @@ type LedgerPlaces interface {
 // LedgerEdit is the whole effect of a call whose reach is the ledger.
 type LedgerEdit struct {
 	Task *TaskEdit
-	// Result tells what it did, given the task as it then is.
+	// Result tells what it did, given the task as it then is. Pure and quick;
+	// nil: the Result of the settle stands.
 	Result func(Task) Result
 }
 
@@ -241,13 +251,17 @@ type LedgerControl interface {
 	// OpenChannel returns the channel with its epoch raised by one; it makes it
 	// in generation 1. A generation that is one higher begins anew, with no id
 	// used up; CodeStateInvalid for any other, and 0 is the present one.
+	// Requests of older generations stay as they are.
 	OpenChannel(ctx context.Context, drive Drive, generation int64) (Channel, error)
 	// Channel returns CodeNotFound for a run that has none.
 	Channel(ctx context.Context, run RunID) (Channel, error)
 	// TakeRequest uses up the id in the present generation, with the rejection
-	// where there is one. CodeRequestReplayed where it was used before, in
-	// whatever state, and CodeChannelFull after ControlConsumed of them; both
-	// change nothing. CodeGenerationStale for another generation than the present.
+	// where there is one; the ledger gives At and Call. CodeRequestReplayed where
+	// it was used before, in whatever state, and CodeChannelFull after
+	// ControlConsumed of them; both change nothing. CodeGenerationStale for
+	// another generation than the present. CodeRequestInvalid for an id without
+	// the form of one, and for what cannot be kept: an input that has no
+	// canonical form, or more than ControlBody of it and the verb.
 	TakeRequest(ctx context.Context, drive Drive, request RequestRecord) error
 	// RejectRequest writes the rejection of a request that was taken, has none
 	// and has no call; else CodeStateInvalid.
@@ -257,7 +271,12 @@ type LedgerControl interface {
 
 // LedgerTasks are tasks.
 type LedgerTasks interface {
-	// EditTask is an inbox write.
+	// EditTask is an inbox write. The ledger gives ID, Key, Created, Updated and
+	// Version; the state of a new task is active, and that of any other moves
+	// along its table (CodeStateInvalid). CodeNotFound where there is no task of
+	// the id; CodeTaskConflict where the branch is that of another task of the
+	// repository that is active or blocked; CodeLimitInvalid where Content is
+	// longer than TaskArtifact, CodeUsage where it is no text.
 	EditTask(ctx context.Context, edit TaskEdit) (Task, error)
 	// Task returns CodeNotFound where there is none.
 	Task(ctx context.Context, id TaskID) (Task, error)

@@ -186,23 +186,16 @@ func (b *batch) settleUnknown(it *item, more string) error {
 // endNested gives every call that a call made, and that is open, its outcome:
 // their doer is gone, and nobody will ask for them again.
 func (b *batch) endNested(parent caisson.CallID) error {
-	all, err := b.ledger().Calls(b.io(), b.door.drive.Run)
+	open, err := b.ledger().OpenCalls(b.io(), b.door.drive.Run)
 	if err != nil {
 		return fmt.Errorf("read calls: %w", err)
 	}
-	of := map[caisson.CallID]bool{parent: true}
-	var open []caisson.CallRecord
-	slices.SortStableFunc(all, func(x, y caisson.CallRecord) int { return cmp.Compare(len(x.Call.ID), len(y.Call.ID)) })
-	for _, rec := range all {
-		if of[rec.Call.Parent] {
-			of[rec.Call.ID] = true
-			if !rec.State.Terminal() {
-				open = append(open, rec)
-			}
-		}
-	}
-	slices.Reverse(open) // the innermost first
-	for _, rec := range open {
+	open = slices.DeleteFunc(open, func(rec caisson.CallRecord) bool {
+		// A retry has no parent; what it made goes with the call it retries.
+		return rec.Call.Parent != parent && !strings.HasPrefix(string(rec.Call.Parent), string(parent)+".")
+	})
+	slices.SortStableFunc(open, func(x, y caisson.CallRecord) int { return cmp.Compare(len(y.Call.ID), len(x.Call.ID)) })
+	for _, rec := range open { // the innermost first
 		if err := b.endOrphan(rec); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,8 +125,9 @@ func (d *driver) cancelled() error {
 	return over(d.move(caisson.RunMove{To: caisson.RunCancelled, Stop: caisson.StopCancelled, Cause: cause}))
 }
 
-// closeCalls gives each call that is left open its outcome. No doer of it is
-// alive: one that began is unknown, any other never began.
+// closeCalls gives each call that is left open its outcome, whoever asked for
+// it. No doer of it is alive: one that began is unknown, unless it had no effect
+// without its outcome; any other never began.
 func (d *driver) closeCalls(cause caisson.Cause) error {
 	if cause == "" {
 		cause = caisson.CauseUnknown
@@ -144,14 +146,11 @@ func (d *driver) closeCalls(cause caisson.Cause) error {
 			return fmt.Errorf("withdraw review %s: %w", review.ID, err)
 		}
 	}
-	records, err := d.o.Ledger.Calls(ctx, d.drive.Run)
+	records, err := d.o.Ledger.OpenCalls(ctx, d.drive.Run)
 	if err != nil {
 		return fmt.Errorf("read calls: %w", err)
 	}
-	for _, record := range records {
-		if record.State.Terminal() {
-			continue
-		}
+	for _, record := range slices.Backward(records) { // what a call made before the call
 		if err := d.closeCall(ctx, record, cause); err != nil {
 			return err
 		}
@@ -164,7 +163,12 @@ func (d *driver) closeCall(ctx context.Context, record caisson.CallRecord, cause
 		Outcome: caisson.OutcomeCancelled, Cause: cause, Summary: "cancelled: " + string(cause),
 		Text: fmt.Sprintf("Not done: the run ended before it began (%s).", cause),
 	}}
-	if record.State == caisson.CallStarted {
+	switch {
+	case record.State == caisson.CallStarted && record.Call.Reach == caisson.ReachLedger:
+		// It would have been done by the settle alone.
+		settle.Used = record.Reserve
+		settle.Result.Text = fmt.Sprintf("Not done: the run ended before it had an effect (%s).", cause)
+	case record.State == caisson.CallStarted:
 		settle.Outcome, settle.Used = caisson.OutcomeUnknown, record.Reserve
 		settle.Result.Outcome, settle.Result.Summary = caisson.OutcomeUnknown, "unknown: "+string(cause)
 		settle.Result.Text = "This call began, and nobody saw its end. It may have been done in whole, in part or not at all."
@@ -173,7 +177,9 @@ func (d *driver) closeCall(ctx context.Context, record caisson.CallRecord, cause
 	if err != nil {
 		return fmt.Errorf("settle call %s: %w", record.Call.ID, err)
 	}
-	d.calls[settled.Call.ID] = settled
+	if settled.Call.Turn > 0 { // and not that of a request from inside
+		d.calls[settled.Call.ID] = settled
+	}
 	return nil
 }
 

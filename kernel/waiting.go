@@ -62,9 +62,11 @@ func (d *driver) waitsFor() string {
 	if err != nil {
 		return "" // who looks reads them for himself
 	}
-	ids := make([]caisson.ReviewID, len(open))
-	for i, r := range open {
-		ids[i] = r.ID
+	var ids []caisson.ReviewID
+	for _, r := range open {
+		if r.Call.Turn > 0 { // requests from inside wait for themselves
+			ids = append(ids, r.ID)
+		}
 	}
 	return waitingText(ids)
 }

@@ -148,4 +148,30 @@ type (
 		Removed   bool                `json:"removed,omitempty"`
 		Record    Content             `json:"record"`
 	}
+	// ChannelOpened is the body of EventChannelOpened.
+	ChannelOpened struct {
+		Generation int64 `json:"generation"`
+		Epoch      int64 `json:"epoch"`
+	}
+	// RequestEvent is the body of EventRequestTaken, where Input is what the
+	// client sent, and of EventRequestRejected, where Rejected is an Error.
+	RequestEvent struct {
+		Generation int64             `json:"generation"`
+		Request    caisson.RequestID `json:"request"`
+		Verb       string            `json:"verb"`
+		Input      Content           `json:"input,omitzero"`
+		Rejected   Content           `json:"rejected,omitzero"`
+	}
+	// TaskEdited is the body of EventTaskEdited, which stands in the chain of
+	// the run whose call it was, or in that of no run. Record is the Task,
+	// Activity a TaskActivity, Content a text that the edit brought along, by
+	// its own digest.
+	TaskEdited struct {
+		Task     caisson.TaskID    `json:"task"`
+		Version  int64             `json:"version"`
+		State    caisson.TaskState `json:"state"`
+		Record   Content           `json:"record"`
+		Activity Content           `json:"activity"`
+		Content  Content           `json:"content,omitzero"`
+	}
 )

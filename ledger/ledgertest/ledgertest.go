@@ -59,6 +59,20 @@ func Run(t *testing.T, open Opener) {
 		"OrderOfCalls":           testOrder,
 		"AppendOnlyOwnKinds":     testAppendKinds,
 		"DecisionsBelongToCalls": testForeignReview,
+		"Channel":                testChannel,
+		"Requests":               testRequests,
+		"RequestIsTakenOnce":     testTakenOnce,
+		"RequestCalls":           testRequestCalls,
+		"RequestsOfEndedRun":     testRequestsEnd,
+		"ChannelIsFenced":        testChannelFence,
+		"Tasks":                  testTasks,
+		"TaskKey":                testTaskKey,
+		"TaskBranch":             testTaskBranch,
+		"TaskEditsAtOnce":        testTaskEdits,
+		"TaskEditThatErrs":       testTaskEditErrs,
+		"TaskContent":            testTaskContent,
+		"EditByCall":             testEditByCall,
+		"EditByCallThatErrs":     testEditByCallErrs,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fixture{clock: &clock{now: time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)}}

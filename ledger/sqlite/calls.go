@@ -138,6 +138,9 @@ func (t *tx) saveCall(r *runRow, c *callRow) error {
 	if c.cid != 0 {
 		return t.exec(`UPDATE calls SET state = ?, doc = ? WHERE cid = ?`, string(c.state), doc, c.cid)
 	}
+	if err := t.mayRecord(r, c.id); err != nil {
+		return err
+	}
 	res, err := t.result(`INSERT INTO calls (id, rid, state, doc) VALUES (?, ?, ?, ?)`, string(c.id), r.rid, string(c.state), doc)
 	if err != nil {
 		return err
@@ -253,24 +256,46 @@ func (l *Ledger) Call(ctx context.Context, id caisson.CallID) (caisson.CallRecor
 	return record, err
 }
 
-// Calls implements [caisson.Ledger].
+// Calls implements [caisson.Ledger]. What follows the run in the id of a call
+// is a turn, which begins with a digit, or a generation, which does not.
 func (l *Ledger) Calls(ctx context.Context, run caisson.RunID) ([]caisson.CallRecord, error) {
+	return l.calls(ctx, run, func(r *runRow) *query {
+		return newQuery(`SELECT cid, id, state, doc FROM calls WHERE id >= ? AND id < ?`, string(r.id)+".0", string(r.id)+".:")
+	}, compareIDs)
+}
+
+// openCalls are the states of calls that have no outcome, as the index of them
+// has it.
+const openCalls = `state IN ('prepared', 'judged', 'asked', 'decided', 'started')`
+
+// OpenCalls implements [caisson.Ledger].
+func (l *Ledger) OpenCalls(ctx context.Context, run caisson.RunID) ([]caisson.CallRecord, error) {
+	return l.calls(ctx, run, func(r *runRow) *query {
+		return newQuery(`SELECT cid, id, state, doc FROM calls INDEXED BY calls_open WHERE rid = ? AND `+openCalls+` ORDER BY cid`, r.rid)
+	}, nil)
+}
+
+// calls reads calls of a run, and orders them where the query does not.
+func (l *Ledger) calls(ctx context.Context, run caisson.RunID, of func(*runRow) *query, order func(a, b caisson.CallID) int) ([]caisson.CallRecord, error) {
 	var records []caisson.CallRecord
 	err := l.read(ctx, func(s source) error {
 		r, err := findRun(s, run)
 		if err != nil {
 			return err
 		}
+		q := of(r)
 		var found []*callRow
 		err = each(s, func(rows *sql.Rows) error {
 			c := new(callRow)
 			found = append(found, c)
 			return c.scan(rows.Scan)
-		}, `SELECT cid, id, state, doc FROM calls WHERE rid = ?`, r.rid)
+		}, q.text(), q.args...)
 		if err != nil {
 			return err
 		}
-		slices.SortFunc(found, func(a, b *callRow) int { return compareIDs(a.id, b.id) })
+		if order != nil {
+			slices.SortFunc(found, func(a, b *callRow) int { return order(a.id, b.id) })
+		}
 		records = make([]caisson.CallRecord, len(found))
 		for i, c := range found {
 			if records[i], err = c.value(s); err != nil {
@@ -282,7 +307,7 @@ func (l *Ledger) Calls(ctx context.Context, run caisson.RunID) ([]caisson.CallRe
 	return records, err
 }
 
-// compareIDs orders call ids part by part, numbers as numbers.
+// compareIDs orders ids of the calls of turns part by part, numbers as numbers.
 func compareIDs(a, b caisson.CallID) int {
 	return slices.CompareFunc(strings.Split(string(a), "."), strings.Split(string(b), "."), func(a, b string) int {
 		m, errA := strconv.Atoi(a)

@@ -24,8 +24,8 @@ func (l *Ledger) Check(ctx context.Context) error {
 		return storeError("check ledger", err)
 	}
 	defer func() { _ = snapshot.Rollback() }() // nothing was written
-	c := &check{source: snapshotSource{ctx, snapshot}, want: map[string]string{}, sums: map[int64]*caisson.Pool{}, parents: map[int64]int64{}}
-	for _, step := range []func() error{c.store, c.blobs, c.chains, c.states, c.ended, c.pools} {
+	c := &check{source: snapshotSource{ctx, snapshot}, want: map[string]string{}, sums: map[int64]*caisson.Pool{}, parents: map[int64]int64{}, tasks: map[caisson.TaskID]*taskTold{}}
+	for _, step := range []func() error{c.store, c.blobs, c.chains, c.states, c.checkTasks, c.ended, c.pools} {
 		if err := step(); err != nil {
 			return storeError("check ledger", err)
 		}
@@ -53,6 +53,7 @@ type check struct {
 	sums    map[int64]*caisson.Pool // by run, what its own events add up to
 	parents map[int64]int64
 	reserve map[string]caisson.Amount // open ones, by turn or call; of the run being read
+	tasks   map[caisson.TaskID]*taskTold
 }
 
 // store asks SQLite whether the file is whole.
@@ -140,6 +141,9 @@ func (c *check) chain(r *runRow) error {
 			}
 		}
 	}
+	if err := c.channel(r, told.control); err != nil {
+		return err
+	}
 	if r.rid == 0 {
 		return nil
 	}
@@ -159,6 +163,7 @@ type runTold struct {
 	fence    caisson.Fence
 	instance caisson.InstanceID
 	cancel   caisson.Cause
+	control  controlTold
 }
 
 // read takes over what one event tells.
@@ -203,9 +208,13 @@ func (c *check) read(r *runRow, e caisson.Event, told *runTold) (err error) {
 		c.sums[r.rid].Used = c.sums[r.rid].Used.Plus(b.Used)
 		return errors.Join(err, c.refer(e, b.Answer, b.Text))
 	case caisson.EventCallJudged, caisson.EventCallStarted, caisson.EventCallSettled:
-		return c.readCall(r, e)
+		return c.readCall(r, e, &told.control)
+	case caisson.EventChannelOpened, caisson.EventRequestTaken, caisson.EventRequestRejected:
+		return c.readControl(r, e, &told.control)
+	case caisson.EventTaskEdited:
+		return c.readTask(e)
 	case caisson.EventReviewOpened, caisson.EventReviewDecided, caisson.EventReviewExpired, caisson.EventReviewWithdrawn, caisson.EventGrantRevoked:
-		return c.readReview(e)
+		return c.readReview(e, &told.control)
 	case caisson.EventSandboxMoved:
 		b := body[ledger.SandboxMoved](e, &err)
 		c.want["sandbox "+string(b.Sandbox)] = string(b.To)
@@ -219,8 +228,11 @@ func (c *check) read(r *runRow, e caisson.Event, told *runTold) (err error) {
 	return err
 }
 
-func (c *check) readCall(r *runRow, e caisson.Event) (err error) {
+func (c *check) readCall(r *runRow, e caisson.Event, told *controlTold) (err error) {
 	b := body[ledger.CallEvent](e, &err)
+	if err := c.readRequestCall(b.Call, e.Kind == caisson.EventCallSettled, told); err != nil {
+		return err
+	}
 	call := "call " + string(b.Call)
 	sum := c.sums[r.rid]
 	switch e.Kind {
@@ -242,7 +254,7 @@ func callTold(state caisson.CallState, digest caisson.Digest) string {
 	return fmt.Sprintf("%s with value %s", state, digest)
 }
 
-func (c *check) readReview(e caisson.Event) (err error) {
+func (c *check) readReview(e caisson.Event, told *controlTold) (err error) {
 	switch e.Kind {
 	case caisson.EventReviewOpened:
 		b := body[ledger.ReviewOpened](e, &err)
@@ -250,6 +262,7 @@ func (c *check) readReview(e caisson.Event) (err error) {
 		if b.Kind != caisson.ReviewUnknown {
 			c.want["call "+string(b.Call)] = callTold(caisson.CallAsked, b.Digest)
 			c.want["asks "+string(b.Review)] = "a call"
+			err = errors.Join(err, c.readRequestCall(b.Call, false, told))
 		}
 		return errors.Join(err, c.refer(e, b.Value, b.Judged, b.Schema, b.Question, b.Preview))
 	case caisson.EventReviewDecided:
@@ -337,6 +350,7 @@ func (c *check) ended() error {
 	const over = `r.state IN ('succeeded', 'stopped', 'failed', 'cancelled')`
 	for _, query := range []string{
 		`SELECT 'call ' || c.id, r.id FROM calls c JOIN runs r ON r.rid = c.rid WHERE ` + over + ` AND c.state IN ('prepared', 'judged', 'asked', 'decided', 'started')`,
+		`SELECT 'request ' || q.id, r.id FROM requests q JOIN runs r ON r.rid = q.rid WHERE ` + over + ` AND q.open = 1`,
 		`SELECT 'review q' || v.n, r.id FROM reviews v JOIN runs r ON r.rid = v.rid WHERE ` + over + ` AND v.state = 'open'`,
 		`SELECT 'turn ' || u.n, r.id FROM turns u JOIN runs r ON r.rid = u.rid WHERE ` + over + ` AND u.state = 'asked'`,
 		`SELECT 'review q' || v.n, r.id FROM reviews v JOIN runs r ON r.rid = v.rid JOIN calls c ON c.id = v.call

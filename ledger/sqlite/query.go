@@ -8,8 +8,8 @@ type query struct {
 	args []any
 }
 
-func newQuery(base string) *query {
-	q := new(query)
+func newQuery(base string, args ...any) *query {
+	q := &query{args: args}
 	q.sql.WriteString(base)
 	return q
 }

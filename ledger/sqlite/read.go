@@ -152,7 +152,8 @@ func reserved(kind caisson.EventKind) bool {
 		caisson.EventTurnAsked, caisson.EventTurnAnswered, caisson.EventTurnAbandoned,
 		caisson.EventCallJudged, caisson.EventCallStarted, caisson.EventCallSettled,
 		caisson.EventReviewOpened, caisson.EventReviewDecided, caisson.EventReviewExpired, caisson.EventReviewWithdrawn,
-		caisson.EventGrantRevoked, caisson.EventSandboxMoved, caisson.EventWorkspace, "":
+		caisson.EventGrantRevoked, caisson.EventSandboxMoved, caisson.EventWorkspace,
+		caisson.EventChannelOpened, caisson.EventRequestTaken, caisson.EventRequestRejected, caisson.EventTaskEdited, "":
 		return true
 	default:
 		return false

@@ -325,11 +325,12 @@ func (r *runRow) stopClock(now time.Time) {
 	}
 }
 
-// endRun sees to it that nothing of a run is open, and gives back what is
+// endRun sees to it that nothing of a run is open, rejects requests that never
+// became a call, and gives back what is
 // reserved for a turn that will not be answered.
 func (t *tx) endRun(r *runRow) error {
 	for noun, query := range map[string]string{
-		"call":   `SELECT id FROM calls WHERE rid = ? AND state IN ('prepared', 'judged', 'asked', 'decided', 'started') LIMIT 1`,
+		"call":   `SELECT id FROM calls INDEXED BY calls_open WHERE rid = ? AND ` + openCalls + ` LIMIT 1`,
 		"review": `SELECT 'q' || n FROM reviews WHERE rid = ? AND state = 'open' LIMIT 1`,
 	} {
 		var id string
@@ -340,6 +341,9 @@ func (t *tx) endRun(r *runRow) error {
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
+	}
+	if err := t.rejectTaken(r); err != nil {
+		return err
 	}
 	turn, err := t.lastTurn(r)
 	if err != nil || turn == nil || turn.state != caisson.TurnAsked {

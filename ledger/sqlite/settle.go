@@ -59,7 +59,38 @@ func (t *tx) settleCall(r *runRow, settle caisson.CallSettle) (*callRow, error) 
 	if err := t.settle(r, c.doc.Reserve, settle.Used); err != nil {
 		return nil, err
 	}
-	return c, t.recordSettle(r, c, settle)
+	if settle.Edit != nil {
+		if err := t.edit(r, c, &settle); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.recordSettle(r, c, settle); err != nil {
+		return nil, err
+	}
+	return c, t.closeCalled(r, c.id)
+}
+
+// edit does what a call is for, and has the settle say what it did.
+func (t *tx) edit(r *runRow, c *callRow, settle *caisson.CallSettle) error {
+	reach := settle.Call.Reach
+	if c.cid != 0 {
+		var err error
+		if reach, err = t.reachOf(c); err != nil {
+			return err
+		}
+	}
+	if reach != caisson.ReachLedger || settle.Outcome != caisson.OutcomeDone || settle.Edit.Task == nil {
+		return caisson.Errorf(caisson.CodeUsage, "call %s of reach %s, which is %s, has no edit of a task as its effect", c.id, reach, settle.Outcome)
+	}
+	task, err := t.editTask(r, *settle.Edit.Task)
+	if err != nil {
+		return err
+	}
+	if settle.Edit.Result != nil {
+		settle.Result = settle.Edit.Result(task)
+		settle.Result.Outcome = settle.Outcome
+	}
+	return nil
 }
 
 // useAnswer consumes a review that was answered.

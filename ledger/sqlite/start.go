@@ -99,8 +99,17 @@ func (t *tx) mayBegin(c *callRow, start caisson.CallStart) error {
 	if err := caisson.CallStates().Move(string(c.state), string(caisson.CallStarted)); err != nil {
 		return err
 	}
+	again := c.doc.Effect == caisson.EffectRead || c.doc.Effect == caisson.EffectIdempotent
+	if c.state == caisson.CallStarted && !again {
+		// What is done by the settle alone was not done.
+		reach, err := t.reachOf(c)
+		if err != nil {
+			return err
+		}
+		again = reach == caisson.ReachLedger
+	}
 	switch {
-	case c.state == caisson.CallStarted && c.doc.Effect != caisson.EffectRead && c.doc.Effect != caisson.EffectIdempotent:
+	case c.state == caisson.CallStarted && !again:
 		return invalid("call %s has begun and its effect is %s: it may not begin again", c.id, c.doc.Effect)
 	case c.state == caisson.CallDecided && start.Review == "":
 		return invalid("call %s was decided by a person and starts only with that review", c.id)
@@ -109,6 +118,13 @@ func (t *tx) mayBegin(c *callRow, start caisson.CallStart) error {
 		return caisson.Errorf(caisson.CodeCallUnknown, "call %s is on record with another value", c.id)
 	}
 	return nil
+}
+
+// reachOf returns the reach of a call as it is on record.
+func (t *tx) reachOf(c *callRow) (caisson.Reach, error) {
+	var call caisson.Call
+	err := get(t, c.doc.Value, &call)
+	return call.Reach, err
 }
 
 // useApproval consumes the review that start names.

@@ -1,0 +1,309 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+	"unicode/utf8"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/ledger"
+)
+
+// requestRow is a row of requests; n is 0 while there is none.
+type requestRow struct {
+	n          int64
+	generation int64
+	id         caisson.RequestID
+	open       bool
+	doc        requestDoc
+}
+
+// requestDoc is what of a request no query asks for. The input is taken out
+// when the request is closed: its call has it, or its event.
+type requestDoc struct {
+	Verb     string         `json:"verb"`
+	Input    ledger.Content `json:"input,omitzero"`
+	Rejected ledger.Content `json:"rejected,omitzero"`
+	At       time.Time      `json:"at"`
+}
+
+const requestColumns = `n, generation, id, open, doc`
+
+func (q *requestRow) scan(scan func(...any) error) error {
+	var id string
+	var doc []byte
+	if err := scan(&q.n, &q.generation, &id, &q.open, &doc); err != nil {
+		return err
+	}
+	q.id = caisson.RequestID(id)
+	return readDoc("request", id, doc, &q.doc)
+}
+
+func (q *requestRow) value(s source, run caisson.RunID) (caisson.RequestRecord, error) {
+	d := q.doc
+	record := caisson.RequestRecord{
+		Run: run, Generation: q.generation, ID: q.id, Verb: d.Verb, At: d.At, Call: caisson.NewRequestCallID(run, q.generation, q.id),
+	}
+	if !d.Rejected.IsZero() {
+		record.Rejected = new(caisson.Error)
+	}
+	return record, errors.Join(get(s, d.Input, &record.Input), get(s, d.Rejected, record.Rejected))
+}
+
+// findRequest returns a row without n where there is none.
+func findRequest(s source, r *runRow, generation int64, id caisson.RequestID) (*requestRow, error) {
+	q := new(requestRow)
+	err := q.scan(s.row(`SELECT `+requestColumns+` FROM requests WHERE rid = ? AND id = ? AND generation = ?`, r.rid, string(id), generation).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return &requestRow{generation: generation, id: id}, nil
+	}
+	return q, err
+}
+
+// TakeRequest implements [caisson.Ledger].
+func (l *Ledger) TakeRequest(ctx context.Context, drive caisson.Drive, request caisson.RequestRecord) error {
+	if err := checkRequest(request); err != nil {
+		return err
+	}
+	return l.write(ctx, func(t *tx) error {
+		r, err := t.drivenOpen(drive)
+		if err != nil {
+			return err
+		}
+		channel, err := findChannel(t, r)
+		switch {
+		case err != nil:
+			return err
+		case channel.Generation == 0:
+			return notFound("channel", string(r.id))
+		case channel.Generation != request.Generation:
+			return caisson.Errorf(caisson.CodeGenerationStale, "the channel of run %s has generation %d, not %d", r.id, channel.Generation, request.Generation).
+				With("generation", channel.Generation)
+		}
+		return t.takeRequest(r, channel, request)
+	})
+}
+
+func checkRequest(request caisson.RequestRecord) error {
+	unfit := func(what string) error {
+		return caisson.Errorf(caisson.CodeRequestInvalid, "a request cannot be recorded: %s", what)
+	}
+	switch {
+	case !request.ID.Valid():
+		return unfit("its id has not the form of one")
+	case !utf8.ValidString(request.Verb):
+		return unfit("its verb is no text")
+	case len(request.Verb)+len(request.Input) > caisson.ControlBody:
+		return unfit("it is too long")
+	case len(request.Input) == 0:
+		return nil
+	}
+	if _, err := caisson.Canonical(request.Input); err != nil {
+		return unfit("its input has no canonical form")
+	}
+	return nil
+}
+
+func (t *tx) takeRequest(r *runRow, channel caisson.Channel, request caisson.RequestRecord) error {
+	q := &requestRow{generation: channel.Generation, id: request.ID, open: true, doc: requestDoc{Verb: request.Verb, At: t.now}}
+	var err error
+	if len(request.Input) > 0 {
+		if q.doc.Input, err = t.put(json.RawMessage(request.Input)); err != nil {
+			return err
+		}
+	}
+	doc, err := writeDoc(q.doc)
+	if err != nil {
+		return err
+	}
+	res, err := t.result(`INSERT INTO requests (rid, generation, id, open, doc) VALUES (?, ?, ?, 1, ?) ON CONFLICT (rid, id, generation) DO NOTHING`,
+		r.rid, q.generation, string(q.id), doc)
+	if err != nil {
+		return err
+	}
+	if made, err := res.RowsAffected(); err != nil {
+		return err
+	} else if made == 0 {
+		return caisson.Errorf(caisson.CodeRequestReplayed, "request %s was taken before", q.id).With("request", string(q.id))
+	}
+	if q.n, err = res.LastInsertId(); err != nil {
+		return err
+	}
+	if channel.Taken >= caisson.ControlConsumed {
+		return caisson.Errorf(caisson.CodeChannelFull, "generation %d of the channel of run %s has taken %d requests", channel.Generation, r.id, channel.Taken)
+	}
+	channel.Taken++
+	if err := t.saveChannel(r, channel); err != nil {
+		return err
+	}
+	if err := t.emit(r, caisson.EventRequestTaken, q.event()); err != nil {
+		return err
+	}
+	if request.Rejected == nil {
+		return nil
+	}
+	return t.rejectRequest(r, q, request.Rejected)
+}
+
+// event is what every event of a request says.
+func (q *requestRow) event() ledger.RequestEvent {
+	return ledger.RequestEvent{Generation: q.generation, Request: q.id, Verb: q.doc.Verb, Input: q.doc.Input}
+}
+
+// rejectRequest closes a request that never becomes a call.
+func (t *tx) rejectRequest(r *runRow, q *requestRow, why *caisson.Error) error {
+	event := q.event()
+	event.Input = ledger.Content{} // that of its taking has it
+	var err error
+	if event.Rejected, err = t.put(why); err != nil {
+		return err
+	}
+	q.doc.Rejected = event.Rejected
+	if err := t.closeRequest(q); err != nil {
+		return err
+	}
+	return t.emit(r, caisson.EventRequestRejected, event)
+}
+
+func (t *tx) closeRequest(q *requestRow) error {
+	q.open = false
+	doc := q.doc
+	if q.doc.Rejected.IsZero() {
+		doc.Input = ledger.Content{}
+	}
+	raw, err := writeDoc(doc)
+	if err != nil {
+		return err
+	}
+	return t.exec(`UPDATE requests SET open = 0, doc = ? WHERE n = ?`, raw, q.n)
+}
+
+// RejectRequest implements [caisson.Ledger].
+func (l *Ledger) RejectRequest(ctx context.Context, drive caisson.Drive, generation int64, id caisson.RequestID, why *caisson.Error) error {
+	if why == nil {
+		return caisson.Errorf(caisson.CodeUsage, "a rejection needs to say why")
+	}
+	return l.write(ctx, func(t *tx) error {
+		r, err := t.drivenOpen(drive)
+		if err != nil {
+			return err
+		}
+		q, err := findRequest(t, r, generation, id)
+		switch {
+		case err != nil:
+			return err
+		case q.n == 0:
+			return invalid("request %q was not taken in generation %d", string(id), generation)
+		case !q.doc.Rejected.IsZero():
+			return invalid("request %s was rejected before", id)
+		}
+		c, err := findCall(t, caisson.NewRequestCallID(r.id, generation, id))
+		if err != nil {
+			return err
+		}
+		if c.cid != 0 {
+			return invalid("request %s is call %s, which is %s", id, c.id, c.state)
+		}
+		return t.rejectRequest(r, q, why)
+	})
+}
+
+// rejectTaken rejects what was taken of a run that ends and never became a
+// call. No call of it is open, so whatever request is open has none.
+func (t *tx) rejectTaken(r *runRow) error {
+	taken, err := readRequests(t, newQuery(`SELECT `+requestColumns+` FROM requests INDEXED BY requests_open WHERE rid = ? AND open = 1 ORDER BY generation, n`, r.rid))
+	if err != nil {
+		return err
+	}
+	for _, q := range taken {
+		if err := t.rejectRequest(r, q, caisson.Errorf(caisson.CodeNotExecuted, "run %s has ended before the request was looked at", r.id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayRecord tells whether the call of a request may come on record.
+func (t *tx) mayRecord(r *runRow, id caisson.CallID) error {
+	generation, request, ok := id.Request()
+	if !ok {
+		return nil
+	}
+	q, err := findRequest(t, r, generation, request)
+	if err == nil && !q.open {
+		err = invalid("call %s is of a request that was not taken, or was rejected", id)
+	}
+	return err
+}
+
+// closeCalled closes the request of a call that has its outcome.
+func (t *tx) closeCalled(r *runRow, id caisson.CallID) error {
+	generation, request, ok := id.Request()
+	if !ok {
+		return nil
+	}
+	q, err := findRequest(t, r, generation, request)
+	if err != nil {
+		return err
+	}
+	return t.closeRequest(q)
+}
+
+// Requests implements [caisson.Ledger]. The input of a request whose call has
+// an outcome is that of the call, and not told here.
+func (l *Ledger) Requests(ctx context.Context, run caisson.RunID, filter caisson.RequestFilter) ([]caisson.RequestRecord, error) {
+	var records []caisson.RequestRecord
+	err := l.read(ctx, func(s source) error {
+		r, err := findRun(s, run)
+		if err != nil {
+			return err
+		}
+		found, err := readRequests(s, requestQuery(r, filter))
+		if err != nil {
+			return err
+		}
+		records = make([]caisson.RequestRecord, len(found))
+		for i, q := range found {
+			if records[i], err = q.value(s, r.id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return records, err
+}
+
+// requestQuery names the index, as each filter has one by which few rows are
+// passed by, in the order asked for.
+func requestQuery(r *runRow, filter caisson.RequestFilter) *query {
+	index := `requests_newest`
+	switch {
+	case len(filter.IDs) > 0:
+		index = `requests_id`
+	case filter.Open:
+		index = `requests_open`
+	}
+	sel := newQuery(`SELECT `+requestColumns+` FROM requests INDEXED BY `+index+` WHERE rid = ?`, r.rid)
+	in(sel, `id`, filter.IDs)
+	if filter.Generation != 0 {
+		sel.and(`generation = ?`, filter.Generation)
+	}
+	if filter.Open {
+		sel.and(`open = 1`)
+	}
+	sel.end(`ORDER BY generation DESC, n DESC`, filter.Limit)
+	return sel
+}
+
+func readRequests(s source, sel *query) ([]*requestRow, error) {
+	var found []*requestRow
+	err := each(s, func(rows *sql.Rows) error {
+		q := new(requestRow)
+		found = append(found, q)
+		return q.scan(rows.Scan)
+	}, sel.text(), sel.args...)
+	return found, err
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/atomicfile"
+	"github.com/caisson-run/caisson/internal/fault"
 )
 
 // mirrorFormat is the version of what a mirror looks like: another one is
@@ -21,7 +22,12 @@ const mirrorFormat = 1
 // mirrorActivity is how much of a task's history its mirror has.
 const mirrorActivity = 50
 
-const versionFile = "version"
+// What is in a task's directory.
+const (
+	versionFile  = "version"
+	pageFile     = "task.md"
+	artifactsDir = "artifacts"
+)
 
 // Source is where a mirror's content comes from: the ledger.
 type Source interface {
@@ -54,12 +60,13 @@ func Mirror(ctx context.Context, dir string, from Source, tasks []caisson.Task) 
 			failed = errors.Join(failed, fmt.Errorf("show task %s: %w", t.ID, err))
 		}
 	}
-	return errors.Join(failed, sweep(dir, wanted))
+	return errors.Join(failed, tidyDir(dir, wanted))
 }
 
-// sweep removes what is of no task that is to be shown. Its version goes first,
-// so that what is half removed is never taken for whole.
-func sweep(dir string, wanted map[string]bool) error {
+// tidyDir removes from a directory what is not wanted, also what a writer left
+// that was killed. A task's version goes first, so that one that is half removed
+// is never taken for whole.
+func tidyDir(dir string, wanted map[string]bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("read the mirror: %w", err)
@@ -119,8 +126,15 @@ func newer(shown string, version int64) bool {
 
 // fill writes a task into its directory.
 func fill(ctx context.Context, dir string, from Source, t caisson.Task, history []caisson.TaskActivity, version string) error {
-	artifacts := filepath.Join(dir, "artifacts")
+	artifacts := filepath.Join(dir, artifactsDir)
 	if err := os.MkdirAll(artifacts, 0o700); err != nil {
+		return err
+	}
+	rounds := map[string]bool{}
+	for _, a := range t.Artifacts {
+		rounds[artifactFile(a)] = true
+	}
+	if err := errors.Join(tidyDir(artifacts, rounds), tidyDir(dir, map[string]bool{artifactsDir: true, pageFile: true, versionFile: true})); err != nil {
 		return err
 	}
 	for _, a := range t.Artifacts {
@@ -139,7 +153,13 @@ func fill(ctx context.Context, dir string, from Source, t caisson.Task, history 
 			return err
 		}
 	}
-	if err := atomicfile.Write(filepath.Join(dir, "task.md"), []byte(Page(t, history)), 0o600); err != nil {
+	if err := fault.Point("task.mirror.file"); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(filepath.Join(dir, pageFile), []byte(Page(t, history)), 0o600); err != nil {
+		return err
+	}
+	if err := fault.Point("task.mirror.file"); err != nil {
 		return err
 	}
 	return atomicfile.Write(filepath.Join(dir, versionFile), []byte(version), 0o600)

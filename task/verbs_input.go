@@ -130,7 +130,10 @@ func create(ctx context.Context, s *sandbox, call caisson.Call, by By, in create
 
 func note(ctx context.Context, s *sandbox, _ caisson.Call, by By, in noteInput) (caisson.Result, error) {
 	t, err := s.task(ctx, in.Task)
-	return edit(Note(t.ID, by, in.Text), "noted"), err
+	if err != nil {
+		return caisson.Result{}, err
+	}
+	return edit(Note(t.ID, by, in.Text), "noted"), nil
 }
 
 func checkFinding(in findingInput) error {
@@ -159,17 +162,23 @@ func finding(ctx context.Context, s *sandbox, _ caisson.Call, by By, in findingI
 
 func artifact(ctx context.Context, s *sandbox, _ caisson.Call, by By, in artifactInput) (caisson.Result, error) {
 	t, err := s.task(ctx, in.Task)
+	if err != nil {
+		return caisson.Result{}, err
+	}
 	says := "artifact " + in.Name + " handed in"
 	if in.Verdict != "" {
 		says += ", verdict " + in.Verdict
 	}
-	return edit(Put(t.ID, by, Artifact{Name: in.Name, Content: []byte(in.Content), Verdict: in.Verdict}), says), err
+	return edit(Put(t.ID, by, Artifact{Name: in.Name, Content: []byte(in.Content), Verdict: in.Verdict}), says), nil
 }
 
 func criteriaMark(ctx context.Context, s *sandbox, _ caisson.Call, by By, in criteriaInput) (caisson.Result, error) {
 	t, err := s.task(ctx, in.Task)
+	if err != nil {
+		return caisson.Result{}, err
+	}
 	met := in.Met == nil || *in.Met
-	return edit(Mark(t.ID, by, in.N, met), fmt.Sprintf("criterion %d marked", in.N)), err
+	return edit(Mark(t.ID, by, in.N, met), fmt.Sprintf("criterion %d marked", in.N)), nil
 }
 
 // Prospect is what is next for a task.

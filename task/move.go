@@ -113,7 +113,10 @@ func (m Move) done() string {
 }
 
 func (w Wanted) apply(t *caisson.Task, to caisson.TaskState, text string) {
-	t.State, t.Reason = to, text
+	t.State = to
+	if w.Move != Archive || text != "" { // why it was over stays
+		t.Reason = text
+	}
 	if w.Move.journaled() {
 		t.Moving = &caisson.TaskMoving{To: to, By: w.By.Name, At: w.By.At, Text: text}
 	}

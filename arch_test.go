@@ -51,6 +51,8 @@ var layers = map[string]int{
 	"airlock":             2,
 	"terminal":            1,
 	"tool":                2,
+	"verb":                3,
+	"verb/declared":       0,
 	"kernel":              3,
 	"agent":               3,
 	"task":                5,

@@ -172,7 +172,8 @@ type Door struct {
 // It is also the recovery. A call that the ledger knows goes on from there: one
 // with an outcome is replayed, one that nobody began is judged anew, one that
 // began and whose end nobody saw is unknown unless its class allows to repeat
-// it. Whatever the run's last driver left running must have been ended before.
+// it, or its reach is the ledger: its effect is written with its outcome, so it
+// had none, and is done again or has failed. Whatever the run's last driver left running must have been ended before.
 //
 // When ctx ends, running calls are stopped and settle with what they produced.
 // If its cause is a shutdown, a lost lease, a [PauseError] or none, all others

@@ -62,6 +62,9 @@ func (b *batch) cancel(it *item, why error) error {
 			}
 			return b.finish(it, rec)
 		}
+		if it.rec.Call.Reach == caisson.ReachLedger {
+			return b.settleUndone(it, "it was cancelled ("+string(causeOf(why))+")")
+		}
 		return b.settleUnknown(it, "")
 	}
 	call, err := b.recorded(it)

@@ -2,6 +2,7 @@ package airlock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -123,9 +124,14 @@ func (b *batch) going() {
 	b.tell(NoticeGoing)
 }
 
-// tell tells of the whole run; what is nested says nothing about that.
+// tell tells of the whole run; what is nested, or was asked from inside, says
+// nothing about that.
 func (b *batch) tell(kind NoticeKind) {
-	if b.parent == nil {
+	inside := slices.ContainsFunc(b.items, func(it *item) bool {
+		_, _, request := it.req.ID.Request()
+		return request
+	})
+	if b.parent == nil && !inside {
 		b.door.lock.notify(Notice{Kind: kind, Run: b.door.drive.Run})
 	}
 }

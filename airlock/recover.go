@@ -34,6 +34,9 @@ func (b *batch) recover(it *item) error {
 	if it.review.Kind == caisson.ReviewUnknown {
 		return b.reviewed(it)
 	}
+	if it.rec.Call.Reach == caisson.ReachLedger {
+		return b.again(it) // its effect is written with its outcome: it had none
+	}
 	switch it.rec.Call.Effect {
 	case caisson.EffectRead, caisson.EffectIdempotent:
 		return b.again(it)
@@ -89,6 +92,9 @@ func (b *batch) wouldAsk() bool {
 
 // lost takes a call that began and whose end nobody saw, and that may not be repeated.
 func (b *batch) lost(it *item) error {
+	if it.rec.Call.Reach == caisson.ReachLedger {
+		return b.settleUndone(it, "it may not be begun again")
+	}
 	if !b.wouldAsk() {
 		return b.settleUnknown(it, "")
 	}
@@ -208,7 +214,10 @@ func (b *batch) endOrphan(rec caisson.CallRecord) error {
 		Text: "Not done: the call that asked for it has ended.", Summary: parentGone, Cause: caisson.CauseParent,
 		Error: caisson.Errorf(caisson.CodeNotExecuted, "the call that asked for it has ended"),
 	}}
-	if rec.State == caisson.CallStarted {
+	switch {
+	case rec.State == caisson.CallStarted && rec.Call.Reach == caisson.ReachLedger:
+		s = undone(rec, "the call that asked for it has ended")
+	case rec.State == caisson.CallStarted:
 		s.Outcome, s.Used = caisson.OutcomeUnknown, rec.Reserve
 		s.Result.Text, s.Result.Error = unknownText(""), caisson.Errorf(caisson.CodeOutcomeUnknown, "call %s began and nobody saw its end", rec.Call.ID)
 	}

@@ -30,7 +30,8 @@ func (b *batch) settle(it *item, s caisson.CallSettle) error {
 	return b.finish(it, rec)
 }
 
-// settle writes an outcome once. A cancel does not tear it.
+// settle writes an outcome once. A cancel does not tear it. Where the effect
+// that comes with it is refused, the call has failed with that.
 func (d *Door) settle(ctx context.Context, s caisson.CallSettle) (caisson.CallRecord, error) {
 	s.Result = d.lock.bound(s.Result)
 	s.Result.Outcome = s.Outcome
@@ -43,6 +44,9 @@ func (d *Door) settle(ctx context.Context, s caisson.CallSettle) (caisson.CallRe
 		if stored, readErr := d.lock.o.Ledger.Call(ctx, s.Call.ID); readErr == nil && stored.State.Terminal() {
 			rec, err = stored, nil
 		}
+	}
+	if s.Edit != nil && refusedEdit(err) {
+		return d.settle(ctx, withoutEdit(s, err))
 	}
 	if err != nil {
 		return rec, fmt.Errorf("settle call %s: %w", s.Call.ID, err)

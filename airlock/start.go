@@ -44,13 +44,13 @@ func (b *batch) do(it *item) ended {
 	}
 	pass("airlock.started")
 	d.lock.notify(Notice{Kind: NoticeStarted, Run: d.drive.Run, Record: &rec})
-	result := b.perform(it, held)
+	result, edit := d.lock.takeEdit(rec.Call, b.perform(it, held))
 	pass("airlock.effected")
 	if result.Outcome == caisson.OutcomeUnknown && b.wouldAsk() && b.ctx.Err() == nil {
 		return ended{item: it, rec: rec, known: true, then: afterUnknown, partial: result}
 	}
 	settled, err := d.settleStarted(b.ctx, rec, caisson.CallSettle{
-		Call: rec.Call, Outcome: result.Outcome, Result: result, Used: usedBy(result), Of: it.origin(),
+		Call: rec.Call, Outcome: result.Outcome, Result: result, Used: usedBy(result), Of: it.origin(), Edit: edit,
 	})
 	if err != nil {
 		return ended{item: it, rec: rec, known: true, err: err}

@@ -181,6 +181,7 @@ func tools(effects string) map[string]caisson.Tool {
 		"write":  doerOf("write", caisson.EffectUnsafe, false), "gated": previewer{doerOf("gated", caisson.EffectUnsafe, false)},
 		"side": doerOf("side", caisson.EffectUnsafe, true), "read": doerOf("read", caisson.EffectRead, true),
 		"put": doerOf("put", caisson.EffectIdempotent, false), "post": reconciler{doerOf("post", caisson.EffectReconcilable, false)},
+		"note": noter(doerOf("note", caisson.EffectUnsafe, false)), "renote": noter(doerOf("renote", caisson.EffectReconcilable, false)),
 		"denied": doerOf("denied", caisson.EffectUnsafe, false), "ask": questioner{ask}, "fail": fail,
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
+	"github.com/caisson-run/caisson/verb/declared"
 )
 
 func user(text string) File { return File{"config.yaml", []byte(text)} }
@@ -19,7 +20,7 @@ func user(text string) File { return File{"config.yaml", []byte(text)} }
 func repo(text string) File { return File{".caisson/config.yaml", []byte(text)} }
 
 func sameConfig() cmp.Option {
-	return cmp.Options{cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Addr{})}
+	return cmp.Options{cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Addr{}), cmp.Comparer(func(a, b declared.Template) bool { return a.String() == b.String() })}
 }
 
 func TestDefaults(t *testing.T) {
@@ -77,6 +78,17 @@ network:
   - localhost:8080
 network_unknown: review
 credentials: [{env: API_TOKEN, host: api.example.com}, {env: KEY, host: Other.com, header: x-api-key}]
+verbs:
+  gh.pr.create:
+    input: {title: string, draft: {type: boolean, optional: true}, label: {enum: [bug, docs], max: 10, description: one}}
+    run: [gh, pr, create, "--title={title}", "{{x}}", --head, "{branch}"]
+    dir: host-repo
+    verdict: allow
+    timeout: 30s
+    output: 2KiB
+    memory: 1GiB
+    env: [GH_TOKEN]
+    description: Open a pull request.
 `
 
 func TestEverySetting(t *testing.T) {
@@ -104,6 +116,14 @@ func TestEverySetting(t *testing.T) {
 		Instructions: []string{"AGENTS.md", "/home/u/rules.md"}, StateDir: "/var/lib/caisson",
 		Containers:    Containers{Image: "my/image", Base: "debian", Refresh: 24 * time.Hour},
 		WorkspaceMode: "clone",
+		Verbs: []declared.Verb{{
+			Name: "gh.pr.create", Description: "Open a pull request.", Dir: "host-repo", Verdict: "allow", Timeout: 30 * time.Second, Output: 2048, Memory: 1 << 30, Env: []string{"GH_TOKEN"},
+			Input: []declared.Field{
+				{Name: "title", Type: "string", Max: declared.MostText}, {Name: "draft", Type: "boolean", Optional: true, Max: declared.MostText},
+				{Name: "label", Type: "string", Max: 10, Enum: []string{"bug", "docs"}, Description: "one"},
+			},
+			Run: templates("gh", "pr", "create", "--title={title}", "{{x}}", "--head", "{branch}"),
+		}},
 	}
 	if diff := cmp.Diff(want, c, sameConfig()); diff != "" {
 		t.Error(diff)
@@ -210,37 +230,57 @@ func TestInvalid(t *testing.T) {
 		"mounts: [{source: x}]":               `config-invalid`,
 		"mounts: [{source: /a/../b}]":         `config-invalid`,
 		"mounts: [{source: /}]":               `config-invalid`,
-		"mounts: [{source: /a}, {source: /b, target: /a}]":            `config-invalid`,
-		"review: {expire: 0s}":                                        `limit-invalid`,
-		"review: {expire: forever}":                                   `config-invalid`,
-		"network: [api.example.com, \"*\"]":                           `config-invalid config.yaml:1: network[1]: a * stands only for`,
-		"network:\n  - a.com\n  - \"*.com\"":                          `config-invalid config.yaml:3: network[1]: *.com is too wide`,
-		"network: [*.example.org]":                                    `config-invalid`, // an alias of YAML: it wants quotes
-		"network: all":                                                `config-invalid config.yaml:1: network: must be none or a list of hosts`,
-		"network: [localhost]":                                        `config-invalid config.yaml:1: network[0]: localhost is not on the internet: name its port`,
-		"network: [\"http://a.com\"]":                                 `config-invalid`,
-		"network: [a.com, A.com.]":                                    `config-invalid config.yaml:1: network[1]: a.com is there twice`,
-		"network: [{host: a.com, ports: [0]}]":                        `config-invalid`,
-		"network: [{host: a.com, ports: []}]":                         `config-invalid`,
-		"network: [{ports: [80]}]":                                    `config-invalid`,
-		"network: [{host: a.com, port: 80}]":                          `config-invalid`,
-		"network_unknown: allow":                                      `config-invalid`,
-		"credentials: [{env: A}]":                                     `config-invalid config.yaml:1: credentials[0]: a credential has env and host`,
-		"credentials: [{env: A-B, host: a.com}]":                      `config-invalid`,
-		"credentials: [{env: A, host: localhost}]":                    `config-invalid`,
-		"credentials: [{env: A, host: \"*.a.com\"}]":                  `config-invalid`,
-		"credentials: [{env: A, host: a.com, header: host}]":          `config-invalid`,
-		"credentials: [{env: A, host: a.com, header: \"a: b\"}]":      `config-invalid`,
-		"credentials: [{env: A, host: a.com}, {env: A, host: b.com}]": `config-invalid`,
-		"credentials: [{env: A, host: a.com}, {env: B, host: A.com}]": `config-invalid`,
-		"on_unknown: maybe":                                           `config-invalid`,
-		"model_prices: {x/m: {input: 3 USD}}":                         `config-invalid config.yaml:1: model_prices.x/m: the price of output is missing`,
-		"model_prices: {x/m: {input: -3 USD, output: 1 USD}}":         `limit-invalid`,
-		"model_prices: {m: {input: 3 USD, output: 1 USD}}":            `config-invalid`,
-		"instructions: [../x]":                                        `config-invalid`,
-		"state_dir: x":                                                `config-invalid`,
-		"hooks: [x]":                                                  `config-invalid`,
-		"a: [":                                                        `config-invalid config.yaml:`,
+		"mounts: [{source: /a}, {source: /b, target: /a}]":                  `config-invalid`,
+		"review: {expire: 0s}":                                              `limit-invalid`,
+		"review: {expire: forever}":                                         `config-invalid`,
+		"network: [api.example.com, \"*\"]":                                 `config-invalid config.yaml:1: network[1]: a * stands only for`,
+		"network:\n  - a.com\n  - \"*.com\"":                                `config-invalid config.yaml:3: network[1]: *.com is too wide`,
+		"network: [*.example.org]":                                          `config-invalid`, // an alias of YAML: it wants quotes
+		"network: all":                                                      `config-invalid config.yaml:1: network: must be none or a list of hosts`,
+		"network: [localhost]":                                              `config-invalid config.yaml:1: network[0]: localhost is not on the internet: name its port`,
+		"network: [\"http://a.com\"]":                                       `config-invalid`,
+		"network: [a.com, A.com.]":                                          `config-invalid config.yaml:1: network[1]: a.com is there twice`,
+		"network: [{host: a.com, ports: [0]}]":                              `config-invalid`,
+		"network: [{host: a.com, ports: []}]":                               `config-invalid`,
+		"network: [{ports: [80]}]":                                          `config-invalid`,
+		"network: [{host: a.com, port: 80}]":                                `config-invalid`,
+		"network_unknown: allow":                                            `config-invalid`,
+		"verbs: {push: {run: [x]}}":                                         `config-invalid config.yaml:1: verbs.push: "push" is not the name of a verb`,
+		"verbs: {git.push: {run: [x]}}":                                     `config-invalid config.yaml:1: verbs.git.push: verbs that begin with git. are Caisson's own`,
+		"verbs: {a.b: {}}":                                                  `config-invalid config.yaml:1: verbs.a.b: the verb a.b has no program`,
+		"verbs: {a.b: {run: []}}":                                           `config-invalid`,
+		"verbs: {a.b: {run: ['']}}":                                         `config-invalid`,
+		"verbs: {a.b: {run: [x, '{who}']}}":                                 `config-invalid config.yaml:1: verbs.a.b.run[1]: there is no field {who}`,
+		"verbs: {a.b: {run: ['{title}'], input: {title: string}}}":          `config-invalid config.yaml:1: verbs.a.b.run[0]: the program has no values in it`,
+		"verbs: {a.b: {run: [x, '{title'], input: {title: string}}}":        `config-invalid`,
+		"verbs: {a.b: {run: [x], input: {branch: string}}}":                 `config-invalid`,
+		"verbs: {a.b: {run: [x], input: {t: text}}}":                        `config-invalid`,
+		"verbs: {a.b: {run: [x], input: {t: {type: integer, pattern: a}}}}": `config-invalid`,
+		"verbs: {a.b: {run: [x], input: {t: {pattern: '('}}}}":              `config-invalid`,
+		"verbs: {a.b: {run: [x], timeout: 0s}}":                             `config-invalid`,
+		"verbs: {a.b: {run: [x], timeout: 48h}}":                            `config-invalid`,
+		"verbs: {a.b: {run: [x], output: 1GiB}}":                            `config-invalid`,
+		"verbs: {a.b: {run: [x], verdict: maybe}}":                          `config-invalid`,
+		"verbs: {a.b: {run: [x], dir: /tmp}}":                               `config-invalid`,
+		"verbs: {a.b: {run: [x], env: [A]}}":                                `config-invalid config.yaml:1: verbs.a.b: a verb that runs inside gets the sandbox's environment`,
+		"verbs: {a.b: {run: [./x], dir: host-repo}}":                        `config-invalid config.yaml:1: verbs.a.b.run: "./x" would be looked for in the repository`,
+		"verbs: {a.b: {run: [x], shell: true}}":                             `config-invalid`,
+		"credentials: [{env: A}]":                                           `config-invalid config.yaml:1: credentials[0]: a credential has env and host`,
+		"credentials: [{env: A-B, host: a.com}]":                            `config-invalid`,
+		"credentials: [{env: A, host: localhost}]":                          `config-invalid`,
+		"credentials: [{env: A, host: \"*.a.com\"}]":                        `config-invalid`,
+		"credentials: [{env: A, host: a.com, header: host}]":                `config-invalid`,
+		"credentials: [{env: A, host: a.com, header: \"a: b\"}]":            `config-invalid`,
+		"credentials: [{env: A, host: a.com}, {env: A, host: b.com}]":       `config-invalid`,
+		"credentials: [{env: A, host: a.com}, {env: B, host: A.com}]":       `config-invalid`,
+		"on_unknown: maybe":                                                 `config-invalid`,
+		"model_prices: {x/m: {input: 3 USD}}":                               `config-invalid config.yaml:1: model_prices.x/m: the price of output is missing`,
+		"model_prices: {x/m: {input: -3 USD, output: 1 USD}}":               `limit-invalid`,
+		"model_prices: {m: {input: 3 USD, output: 1 USD}}":                  `config-invalid`,
+		"instructions: [../x]":                                              `config-invalid`,
+		"state_dir: x":                                                      `config-invalid`,
+		"hooks: [x]":                                                        `config-invalid`,
+		"a: [":                                                              `config-invalid config.yaml:`,
 	} {
 		_, err := load(user(text), File{}, "linux", 8)
 		if err == nil {
@@ -322,9 +362,21 @@ instructions: [docs/agents.md]
 	}
 }
 
+func templates(texts ...string) []declared.Template {
+	var out []declared.Template
+	for i, text := range texts {
+		t, err := declared.ParseTemplate(text, []string{"title"}, i == 0)
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
 func TestRepositoryRow(t *testing.T) {
 	for _, s := range Reference() {
-		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "floor.disk", "floor.memory", "trash.days", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh", "workspace.mode"}, s.Key); mayNot != (s.Repository == "no") {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "floor.disk", "floor.memory", "trash.days", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh", "workspace.mode", "verbs"}, s.Key); mayNot != (s.Repository == "no") {
 			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
 		}
 	}
@@ -403,6 +455,7 @@ state_dir: /s
 credentials: [{env: T, host: a.com}]
 containers: {image: i, base: b}
 workspace: {mode: clone}
+verbs: {a.b: {run: [x]}}
 `
 	c, err := Load(File{Name: "f", Data: []byte(full)}, File{})
 	if err != nil {

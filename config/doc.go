@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/strictyaml"
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
+	"github.com/caisson-run/caisson/verb/declared"
 )
 
 // File is a settings file that somebody has read. A zero File is none.
@@ -51,6 +52,7 @@ type Config struct {
 	Containers     Containers
 	// WorkspaceMode is how workspaces are made; empty: as the engine needs it.
 	WorkspaceMode caisson.WorkspaceMode
+	Verbs         []declared.Verb // that sandboxes may ask for, beside the built-in ones
 
 	origins map[string]string
 }

@@ -97,6 +97,7 @@ func settings() []setting {
 		{Setting: Setting{"containers.base", "image", "debian:bookworm-slim", "", "What Caisson's own image is built from; tools that it lacks are installed with apt-get."}, read: text(readImage(func(c *Config) *string { return &c.Containers.Base }))},
 		{Setting: Setting{"containers.refresh", "time", "168h", "", "The age at which the image is built or pulled anew, while work goes on with the old one; 0s: never."}, read: text(readRefresh)},
 		{Setting: Setting{"workspace.mode", "worktree or clone", "worktree; clone where the engine cannot cover a file", "", "How new workspaces are made: as a worktree whose .git is covered inside, which your editor and git know, or as a clone with a git directory of the agent's own, in which you should run no git yourself."}, read: text(readWorkspaceMode)},
+		{Setting: Setting{"verbs", "verbs by name", "none", "", "Programs that a sandbox may ask for through its control channel: see [control](control-protocol.md). Each has run (the program and its arguments, with {field} where a value goes), and may have description, input (fields: string, integer, boolean, or type, description, optional, max, enum, pattern), dir (workspace, inside; or host-repo, outside), verdict (review, allow or deny, where policy has no rule), timeout, output, memory, env."}, read: text(readVerbs)},
 		{Setting: Setting{"state_dir", "absolute directory", "$XDG_STATE_HOME/caisson", "", "Where the ledger, workspaces and sandboxes are."}, read: text(readStateDir)},
 	})
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,7 +42,7 @@ func (c Config) Value(key string) string {
 	case "mounts":
 		return strings.Join(mountTexts(c.Mounts), ", ")
 	case "network":
-		return orElse(strings.Join(ruleTexts(c.Network), ", "), NoNetwork)
+		return cmp.Or(strings.Join(ruleTexts(c.Network), ", "), NoNetwork)
 	case "network_unknown":
 		return c.NetworkUnknown
 	case "credentials":
@@ -60,6 +61,8 @@ func (c Config) Value(key string) string {
 		return c.Containers.Refresh.String()
 	case "workspace.mode":
 		return string(c.WorkspaceMode)
+	case "verbs":
+		return strings.Join(verbTexts(c.Verbs), ", ")
 	case "state_dir":
 		return c.StateDir
 	}
@@ -84,11 +87,4 @@ func mountTexts(mounts []caisson.Mount) []string {
 		out = append(out, fmt.Sprintf("%s at %s %s", m.Source, m.Target, mode))
 	}
 	return out
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

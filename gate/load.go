@@ -34,6 +34,9 @@ type Sources struct {
 	// Tools are all tools that there are. An allow rule that names none of
 	// them is an error. Nil: they are not known, and names are not looked at.
 	Tools []caisson.ToolSpec
+	// Verbs are what the user's config says of the verbs that it declares. It
+	// holds where no rule speaks.
+	Verbs map[string]caisson.Ruling
 }
 
 // Names of the layers in a verdict.
@@ -53,6 +56,7 @@ type Policy struct {
 	layers     []layer // repository, parent, user
 	readOnly   []string
 	trusted    []string
+	verbs      map[string]caisson.Ruling
 	digest     caisson.Digest
 	loadedFrom []string
 }
@@ -79,7 +83,7 @@ func Load(src Sources) (*Policy, error) {
 		return nil, caisson.Errorf(caisson.CodePolicyInvalid, "there is no preset %q", src.Preset).
 			WithHint("Use supervised, sandboxed or unattended.")
 	}
-	p := &Policy{preset: preset, trusted: trustedDirs}
+	p := &Policy{preset: preset, trusted: trustedDirs, verbs: src.Verbs}
 	env, err := newConditions()
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeInternal, "prepare the expression language: %w", err)
@@ -220,12 +224,13 @@ func (p *Policy) sum() (caisson.Digest, error) {
 		sums = append(sums, s)
 	}
 	raw, err := caisson.CanonicalOf(struct {
-		Gate     int        `json:"gate"`
-		Preset   Preset     `json:"preset"`
-		Layers   []layerSum `json:"layers"`
-		ReadOnly []string   `json:"read_only_servers"`
-		Trusted  []string   `json:"trusted_dirs"`
-	}{version, p.preset, sums, append([]string{}, p.readOnly...), p.trusted})
+		Gate     int                       `json:"gate"`
+		Preset   Preset                    `json:"preset"`
+		Layers   []layerSum                `json:"layers"`
+		ReadOnly []string                  `json:"read_only_servers"`
+		Trusted  []string                  `json:"trusted_dirs"`
+		Verbs    map[string]caisson.Ruling `json:"verbs,omitempty"`
+	}{version, p.preset, sums, append([]string{}, p.readOnly...), p.trusted, p.verbs})
 	if err != nil {
 		return "", err
 	}

@@ -55,6 +55,9 @@ func (p *Policy) readOnlyAllowed(call caisson.Call) bool {
 // byPreset is the end of the user's layer.
 func (p *Policy) byPreset(call caisson.Call, subject caisson.Subject) finding {
 	f := finding{layer: LayerPreset, rule: string(p.preset), ruling: caisson.ReviewIt}
+	if ruling, is := p.verbs[call.Tool.Name]; is && call.Tool.Server == "" {
+		return finding{layer: LayerUser, rule: "verbs." + call.Tool.Name, ruling: ruling, reason: "the config's declaration of the verb says so"}
+	}
 	if p.readOnlyAllowed(call) {
 		return finding{layer: LayerReadOnly, rule: "default", ruling: caisson.Allow, reason: "it only reads"}
 	}

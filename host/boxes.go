@@ -77,7 +77,7 @@ func (h *Host) viewBox(ctx context.Context, record caisson.SandboxRecord) (BoxVi
 // WantOf is what a run was asked to do, in a line for people. Its text may be anything.
 func WantOf(spec caisson.RunSpec) string {
 	switch {
-	case IsShell(spec):
+	case isShell(spec):
 		return "shell"
 	case len(spec.Argv) == 0:
 		return spec.Prompt

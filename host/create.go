@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -81,7 +82,7 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 // for it is made.
 func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (caisson.RunSpec, caisson.WorkspaceMode, error) {
 	spec := caisson.RunSpec{
-		Prompt: strings.TrimSpace(want.Prompt), Preset: orElse(want.Preset, c.Preset), Require: want.Require,
+		Prompt: strings.TrimSpace(want.Prompt), Preset: cmp.Or(want.Preset, c.Preset), Require: want.Require,
 		Env: want.Env, Network: want.Network, Limits: c.Limits, OnUnknown: c.OnUnknown, Dir: h.dir, By: Person(),
 	}
 	for _, arg := range want.Argv {
@@ -91,7 +92,7 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 		return spec, "", caisson.Errorf(caisson.CodePromptEmpty, "the prompt is empty")
 	}
 	if len(spec.Argv) == 0 {
-		spec.Model = h.scriptPath(orElse(want.Model, c.Model))
+		spec.Model = h.scriptPath(cmp.Or(want.Model, c.Model))
 	}
 	// What a repository requires is required beside what the person asks for.
 	for _, control := range c.Require {
@@ -110,25 +111,18 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 	spec.Hide = c.Hide
 	spec.Budget = fill(want.Budget, c.Budget)
 	isolation, err := h.chooseEngine(ctx, &spec, want, c)
-	mode := caisson.WorkspaceMode(orElse(string(want.Mode), string(c.WorkspaceMode)))
+	mode := caisson.WorkspaceMode(cmp.Or(string(want.Mode), string(c.WorkspaceMode)))
 	if mode == "" && isolation.NoCover != "" {
 		mode = caisson.WorkspaceClone
 	}
 	return spec, mode, err
 }
 
-func orElse(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
-}
-
 func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want RunRequest, c config.Config) (caisson.Isolation, error) {
 	if _, err := h.guest(); err != nil {
 		return caisson.Isolation{}, err
 	}
-	engine, isolation, err := sandbox.Choose(ctx, h.engines, orElse(want.Engine, c.Engine), spec.Require)
+	engine, isolation, err := sandbox.Choose(ctx, h.engines, cmp.Or(want.Engine, c.Engine), spec.Require)
 	if err != nil {
 		return isolation, err
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -49,7 +50,7 @@ func Ailing(err error) Report {
 // failed is the check of what did not work; without a name it is called as its code.
 func failed(name string, err error) Check {
 	e := caisson.AsError(err)
-	return Check{Name: orElse(name, string(e.Code)), Says: e.Error(), Fix: e.HintText()}
+	return Check{Name: cmp.Or(name, string(e.Code)), Says: e.Error(), Fix: e.HintText()}
 }
 
 // Doctor tries what a run would need.

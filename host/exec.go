@@ -29,8 +29,8 @@ func shellArgv() []string {
 	return []string{"/bin/sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; fi; exec /bin/sh -i"}
 }
 
-// IsShell tells whether a session is a shell and not a command of the person's.
-func IsShell(spec caisson.RunSpec) bool {
+// isShell tells whether a session is a shell and not a command of the person's.
+func isShell(spec caisson.RunSpec) bool {
 	argv := shellArgv()
 	if spec.Session == "" || len(spec.Argv) != len(argv) {
 		return false

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/agent"
 	"github.com/caisson-run/caisson/capture"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/terminal"
 )
@@ -101,7 +102,7 @@ func (h *Host) newRecording(r caisson.Run, me caisson.InstanceID, size caisson.W
 	for i, arg := range r.Spec.Argv {
 		words[i] = string(arg)
 	}
-	if IsShell(r.Spec) {
+	if isShell(r.Spec) {
 		words = []string{"shell"}
 	}
 	return terminal.NewRecording(terminal.RecordingOptions{
@@ -211,7 +212,7 @@ func (h *Host) terminalRemains(ctx context.Context) ([]remain, error) {
 	var found []remain
 	for _, entry := range entries {
 		path := filepath.Join(h.terminalsDir(), entry.Name())
-		r := remain{Remnant: caisson.Remnant{Kind: "socket", Name: path, Live: true}, remove: func(context.Context) error { return removeIfThere(path) }}
+		r := remain{Remnant: caisson.Remnant{Kind: "socket", Name: path, Live: true}, remove: func(context.Context) error { return atomicfile.RemoveIfThere(path) }}
 		run, name, _ := strings.Cut(entry.Name(), ".")
 		holder, err := h.Ledger.Instance(ctx, caisson.InstanceID(name))
 		alive := process.InstanceLiveness(holder)

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/ledger/sqlite"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/verb"
 	"github.com/caisson-run/caisson/workspace"
 )
 
@@ -43,6 +44,7 @@ type Host struct {
 	keepTrash  bool
 	workspaces *workspace.Workspaces
 	engines    []caisson.Engine
+	outside    *verb.Outside
 	instance   *process.Registration // registered when this process first drives
 	left       error                 // why what killed processes left could not all be removed
 }
@@ -71,7 +73,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.engines = h.openEngines()
+	h.engines, h.outside = h.openEngines(), verb.NewOutside(h.guest)
 	h.workspaces = workspace.New(workspace.Options{StateDir: paths.State, Ledger: h.Ledger, Box: h.boxFor})
 	h.left = h.tidy(ctx)
 	return h, nil
@@ -83,6 +85,7 @@ func (h *Host) Close() error {
 	if h.instance != nil {
 		err = h.instance.Close()
 	}
+	err = errors.Join(err, h.outside.Close())
 	for _, engine := range h.engines {
 		if closer, ok := engine.(io.Closer); ok {
 			err = errors.Join(err, closer.Close())

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,7 +149,7 @@ func (h *Host) gather(ctx context.Context, ws caisson.Workspace, want MergeReque
 			return caisson.Errorf(caisson.CodeWorkspaceDirty, "there are changes in the workspace that are not committed").
 				WithHint("Look with `caisson workspace diff`; commit them with `--commit`.").With("stat", uncommitted.String())
 		}
-		message := orElse(want.Message, "Work of "+ws.Name)
+		message := cmp.Or(want.Message, "Work of "+ws.Name)
 		if err := run(ctx, box, []string{"git", "add", "-A"}, ws.Path); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -35,7 +36,7 @@ func (h *Host) CheckPolicy(ctx context.Context, q PolicyQuestion) (PolicyAnswer,
 	if err != nil {
 		return PolicyAnswer{}, err
 	}
-	policy, err := h.policyWith(orElse(q.Preset, c.Preset), repo)
+	policy, err := h.policyWith(cmp.Or(q.Preset, c.Preset), repo)
 	if err != nil {
 		return PolicyAnswer{}, err
 	}

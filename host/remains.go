@@ -15,11 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/scratch"
 )
-
-// temporary are the names of files that were being written.
-var temporary = regexp.MustCompile(`^\..+\.[0-9]+\.tmp$`)
 
 // mountRemains lists mounts of this mount namespace below our directories.
 // Engines mount only where nobody but the box sees it, and so none of them is
@@ -81,9 +79,9 @@ func fileRemain(path string, entry fs.DirEntry) (remain, bool) {
 		return remain{}, false // gone meanwhile
 	}
 	old := time.Since(info.ModTime()) > young
-	r := remain{Remnant: caisson.Remnant{Kind: "file", Name: path, Live: true}, remove: func(context.Context) error { return removeIfThere(path) }}
+	r := remain{Remnant: caisson.Remnant{Kind: "file", Name: path, Live: true}, remove: func(context.Context) error { return atomicfile.RemoveIfThere(path) }}
 	switch {
-	case info.Mode().IsRegular() && temporary.MatchString(entry.Name()):
+	case info.Mode().IsRegular() && atomicfile.IsTemporary(entry.Name()):
 		r.Why = "it may be being written"
 		if old {
 			r.Live, r.Why = false, "nobody writes a file for so long"

@@ -54,16 +54,21 @@ func (h *Host) admitRoom(c config.Config, limits caisson.Limits, room process.Ro
 }
 
 func (h *Host) admitDisk(c config.Config, dir string) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return nil //nolint:nilerr // what is wrong with it is said by who uses it
-	}
-	free := int64(fs.Bavail) * fs.Bsize //nolint:gosec // no disk is that large
-	if free >= c.Floors.Disk {
+	free, known := freeOn(dir)
+	if !known || free >= c.Floors.Disk { // what is wrong with it is said by who uses it
 		return nil
 	}
 	return caisson.Errorf(caisson.CodeHostFull, "%s are free on the disk of %s, and %s must stay free", amount(free), dir, amount(c.Floors.Disk)).
 		WithHint("Free some space (`caisson workspace rm --unbound` moves what is done with to the trash, `caisson workspace trash prune` removes it for good), or lower `floor.disk` in %s.", h.Paths.UserConfig())
+}
+
+// freeOn returns how many bytes are free where dir is.
+func freeOn(dir string) (int64, bool) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, false
+	}
+	return int64(st.Bavail) * st.Bsize, true //nolint:gosec // no disk is that large
 }
 
 // amount is a number of bytes for people.

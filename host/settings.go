@@ -74,7 +74,7 @@ func (h *Host) configWith(repo repoFiles) (config.Config, error) {
 
 // policyWith loads the policy that holds under a repository's.
 func (h *Host) policyWith(preset string, repo repoFiles) (*gate.Policy, error) {
-	src := gate.Sources{Preset: preset, Tools: toolSpecs()}
+	src := gate.Sources{Preset: preset, Tools: append(toolSpecs(), h.verbSpecs()...), Verbs: rulings(h.Config.Verbs)}
 	raw, err := readOwn(h.Paths.UserPolicy())
 	if err != nil {
 		return nil, err

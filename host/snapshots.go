@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"path/filepath"
 	"slices"
@@ -73,7 +74,7 @@ func ofRun(run caisson.RunID, word string) string {
 // ends reads what is compared.
 func ends(between string) (from, to string, err error) {
 	from, to, _ = strings.Cut(between, "..")
-	from, to = orElse(from, "base"), orElse(to, "now")
+	from, to = cmp.Or(from, "base"), cmp.Or(to, "now")
 	if strings.HasPrefix(to, ".") || from == "now" {
 		return "", "", caisson.Errorf(caisson.CodeUsage, "%q does not say what to compare", between).
 			WithHint("Two states with two dots between: `@3..@5`, `base..@2`, `@3..now`. `now` comes last.")
@@ -165,7 +166,7 @@ func (h *Host) TakeSnapshot(ctx context.Context, ref, why string) (workspace.Sna
 	if err != nil {
 		return workspace.Snapshot{}, err
 	}
-	return h.workspaces.SnapshotNow(ctx, ws, nil, orElse(why, "on demand"))
+	return h.workspaces.SnapshotNow(ctx, ws, nil, cmp.Or(why, "on demand"))
 }
 
 // RestoreFiles brings files of a workspace back as a snapshot holds them; the

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/process"
 )
@@ -132,7 +133,7 @@ func (h *Host) instanceRemains(ctx context.Context) ([]remain, error) {
 }
 
 func instanceRemain(path string, asked map[caisson.InstanceID]bool) (remain, bool) {
-	r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: path, Live: true}, remove: func(context.Context) error { return removeIfThere(path) }}
+	r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: path, Live: true}, remove: func(context.Context) error { return atomicfile.RemoveIfThere(path) }}
 	info, err := os.Lstat(path)
 	if err != nil {
 		return r, false
@@ -165,13 +166,6 @@ func instanceRemain(path string, asked map[caisson.InstanceID]bool) (remain, boo
 		r.Why = fmt.Sprintf("whether process %d on %s lives cannot be told here", inst.Process.PID, inst.Process.Host)
 	}
 	return r, true
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 func (h *Host) askedInstances(ctx context.Context) (map[caisson.InstanceID]bool, error) {

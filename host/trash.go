@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/process"
@@ -266,66 +264,4 @@ func Expired(list []Trash) []Trash {
 		}
 	}
 	return over
-}
-
-// tidyTrash removes from the trash what has been there for its time, and while
-// less than the floor is free on its disk also the oldest of what has not; that
-// is told in the trash's log. It ends where that made nothing free. What cannot
-// be removed keeps no other there.
-func (h *Host) tidyTrash(ctx context.Context, free func() (bytes int64, known bool)) error {
-	list, err := h.ListTrash(ctx, true)
-	errs := []error{err}
-	for i := len(list) - 1; i >= 0; i-- { // oldest first
-		if err := ctx.Err(); err != nil {
-			errs = append(errs, err)
-			break
-		}
-		t := list[i]
-		early, before := t.Until.After(time.Now()), int64(0)
-		why := "its time is over"
-		if early {
-			var known bool
-			if before, known = free(); h.keepTrash || !known || before >= h.Config.Floors.Disk {
-				break
-			}
-			why = fmt.Sprintf("%s were free on the disk, and %s must stay free", amount(before), amount(h.Config.Floors.Disk))
-		}
-		if err := errors.Join(h.logTrash(t, why), h.PruneTrash(ctx, []Trash{t})); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if after, known := free(); early && known && after <= before {
-			break // the disk is full of something else
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (h *Host) trashDir() string { return filepath.Join(h.Paths.State, "trash") }
-
-// logTrash notes what is about to be removed for good, and why.
-func (h *Host) logTrash(t Trash, why string) error {
-	f, err := os.OpenFile(filepath.Join(h.trashDir(), "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	ws := t.Workspace
-	_, err = fmt.Fprintf(f, "%s removed workspace %s (%s, branch %s, removed at %s) from the trash: %s\n",
-		time.Now().UTC().Format(time.RFC3339), ws.ID, ws.Name, ws.Branch, t.At.Format(time.RFC3339), why)
-	return errors.Join(err, f.Close())
-}
-
-// freeOn returns how many bytes are free where dir is.
-func freeOn(dir string) (int64, bool) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, false
-	}
-	return int64(st.Bavail) * st.Bsize, true //nolint:gosec // no disk is that large
-}
-
-// tidyWorkspaces ends what killed processes had begun with workspaces, then
-// looks at the trash.
-func (h *Host) tidyWorkspaces(ctx context.Context) error {
-	return errors.Join(h.workspaces.Tidy(ctx), h.tidyTrash(ctx, func() (int64, bool) { return freeOn(h.trashDir()) }))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,25 +68,53 @@ func TestTidyTrashBesideOneThatStays(t *testing.T) {
 	}
 }
 
-// Below the floor the oldest goes, as long as that helps.
+// Below the floor the oldest goes, as long as that helps; the commands that follow
+// do not try again for a while.
 func TestTidyTrashBelowTheFloor(t *testing.T) {
 	h := opened(t, "floor: {disk: 1GiB}", nil)
-	oldest, older, newest := discarded(t, h, 3*time.Hour), discarded(t, h, 2*time.Hour), discarded(t, h, time.Hour)
-	readings := []int64{10, 20, 20, 20, 20, 30} // before and after each
-	free := func() (int64, bool) {
-		now := readings[0]
-		readings = readings[1:]
-		return now, true
+	little := discarded(t, h, 4*time.Hour)
+	large := func(age time.Duration) string {
+		dir := discarded(t, h, age)
+		write(t, filepath.Join(dir, "large"), strings.Repeat("x", 2*littleOnDisk))
+		return dir
+	}
+	oldest, older, newer, newest := large(3*time.Hour), large(2*time.Hour), large(time.Hour), large(time.Minute)
+	tidy := func(readings ...int64) {
+		t.Helper()
+		if err := h.tidyTrash(t.Context(), func() (int64, bool) {
+			now := readings[0]
+			if len(readings) > 1 {
+				readings = readings[1:]
+			}
+			return now, true
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantGone := func(want ...bool) {
+		t.Helper()
+		for i, dir := range []string{little, oldest, older, newer, newest} {
+			if gone(dir) != want[i] {
+				t.Errorf("%d: gone: %v", i, gone(dir))
+			}
+		}
 	}
 	h.keepTrash = true
-	if err := h.tidyTrash(t.Context(), func() (int64, bool) { return 0, true }); err != nil || gone(oldest) {
-		t.Fatalf("kept: %v, %v", !gone(oldest), err)
-	}
+	tidy(0)
+	wantGone(false, false, false, false, false)
 	h.keepTrash = false
-	if err := h.tidyTrash(t.Context(), free); err != nil {
+	tidy(10, 10, 4<<20+10, 4<<20+10, 4<<20+10) // of the little one, then before and after each
+	wantGone(false, true, true, false, false)
+	tidy(10, 10, 20)
+	wantGone(false, true, true, false, false)
+	if err := os.Remove(h.unhelpedPath()); err != nil {
 		t.Fatal(err)
 	}
-	if !gone(oldest) || !gone(older) || gone(newest) {
-		t.Errorf("gone: %v, %v, %v", gone(oldest), gone(older), gone(newest))
+	tidy(10, 10, 1<<30)
+	wantGone(false, true, true, true, false)
+	log, err := os.ReadFile(filepath.Join(h.trashDir(), "log"))
+	if err != nil || strings.Count(string(log), "removed workspace") != 3 ||
+		!strings.Contains(string(log), " 4 MiB more are free without") || !strings.Contains(string(log), " 0 KiB more are free without") {
+		t.Errorf("%s, %v", log, err)
 	}
 }

@@ -174,6 +174,12 @@ func (d *driver) closeCall(ctx context.Context, record caisson.CallRecord, cause
 		settle.Result.Text = "This call began, and nobody saw its end. It may have been done in whole, in part or not at all."
 	}
 	settled, err := d.o.Ledger.SettleCall(ctx, d.drive, settle)
+	if caisson.CodeOf(err) == caisson.CodeStateInvalid {
+		// The call of a request may have come to its outcome since.
+		if stored, readErr := d.o.Ledger.Call(ctx, record.Call.ID); readErr == nil && stored.State.Terminal() {
+			settled, err = stored, nil
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("settle call %s: %w", record.Call.ID, err)
 	}

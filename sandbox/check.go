@@ -98,14 +98,14 @@ func Refuse(engine string, spec caisson.SandboxSpec, without ...Feature) error {
 	for _, feature := range without {
 		switch {
 		case feature == Hide && len(spec.Hide) > 0:
-			return caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot hide files of a workspace", engine).
-				WithHint("Use the engine namespace or bubblewrap, or leave `hide` out of the config.")
+			return caisson.Errorf(caisson.CodeUnsupported, "the engine %s cannot hide files of a workspace (`hide`)", engine).
+				WithHint("Use the engine namespace, bubblewrap or a container engine, or leave `hide` out of the config.")
 		case feature == Layers && slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }):
-			return caisson.Errorf(caisson.CodeUnsupported, "the engine %s lends no directory under a private layer", engine).
+			return caisson.Errorf(caisson.CodeUnsupported, "the engine %s lends no directory under a private layer (`caches`)", engine).
 				WithHint("Use the engine namespace, or leave `caches` out of your config.")
 		case feature == Egress && spec.Egress != nil:
-			return caisson.Errorf(caisson.CodeUnsupported, "the engine %s gives no way out to the network", engine).
-				WithHint("Use the engine namespace, or leave `network` out of your config.")
+			return caisson.Errorf(caisson.CodeUnsupported, "the engine %s gives no way out to the network (`network`)", engine).
+				WithHint("Use the engine namespace, bubblewrap or a container engine, or leave `network` out of your config.")
 		}
 	}
 	return nil

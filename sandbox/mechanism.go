@@ -44,6 +44,9 @@ func By(engine string, control caisson.Control) string {
 	return ""
 }
 
+// HiddenAtOpen is what `hide` does where nothing can be mounted in a box that runs.
+const HiddenAtOpen = "covers what is there when the sandbox is opened, and nothing runs in it once there is more"
+
 const (
 	noLandlock = "without Landlock in the kernel it stands alone"
 	noCgroup   = "not enforced where no cgroup may be made"
@@ -84,7 +87,7 @@ func ofContainer(engine string) []Mechanism {
 		disk = "not enforced: the size of each private directory is limited, but not how many files it holds; " + disk
 	}
 	return []Mechanism{
-		{caisson.ControlFiles, "container of " + engine + " with a read-only root", "Landlock", "where the engine's filter or its kernel has no Landlock it stands alone"},
+		{caisson.ControlFiles, "container of " + engine + " with a read-only root", "Landlock", "where the engine's filter or its kernel has no Landlock it stands alone; where caisson may not enter its mounts (an ordinary user with root's engine, an engine on another kernel), `hide` " + HiddenAtOpen},
 		{caisson.ControlNetwork, "network namespace of the container, without a network", "", ""},
 		{caisson.ControlProcesses, "pid namespace of the container, ended with its first process", "", ""},
 		{caisson.ControlMemory, "cgroup of the container", "", limit},

@@ -18,7 +18,7 @@ const statusRoom = 160
 
 // CommandOptions are a command that is the whole effect of a call.
 type CommandOptions struct {
-	Sandbox caisson.Sandbox
+	Sandbox Holder
 	Command caisson.Command
 	Call    caisson.CallID
 	Effect  caisson.EffectID
@@ -28,6 +28,11 @@ type CommandOptions struct {
 	SpillDir string
 	// Resize brings sizes of the command's terminal until it is closed.
 	Resize <-chan caisson.Winsize
+}
+
+// Holder holds commands before they begin; every caisson.Sandbox does.
+type Holder interface {
+	Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error)
 }
 
 // HoldCommand holds a command as the executor of a call. Its output is recorded

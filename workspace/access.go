@@ -79,7 +79,7 @@ func unreadableIn(gitDir string) error {
 // unwritable returns why a branch could not be made in the repository; nil where
 // nothing speaks against it.
 func (r *repository) unwritable(branch string) error {
-	dirs := []string{".", "refs", "refs/caisson", "refs/caisson/workspaces", "worktrees", "logs", "logs/refs", "logs/refs/heads"}
+	dirs := []string{".", "refs", ownRefs, workspaceRefs, "worktrees", "logs", "logs/refs", "logs/refs/heads"}
 	for at := filepath.Join("refs/heads", filepath.Dir(branch)); at != "refs"; at = filepath.Dir(at) {
 		dirs = append(dirs, at)
 	}

@@ -26,6 +26,14 @@ func newBox(t testing.TB, ws caisson.Workspace) *box {
 	return newBoxOf(t, namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()}), ws)
 }
 
+// around is a boundary around a workspace, with all that is lent of it.
+func around(ws caisson.Workspace, require ...caisson.Control) caisson.SandboxSpec {
+	lent := workspace.Lend(ws)
+	return caisson.SandboxSpec{
+		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: lent.Objects, GitTrees: lent.Trees, Home: ws.Home, Require: require,
+	}
+}
+
 type closingEngine interface {
 	caisson.Engine
 	Close() error
@@ -33,10 +41,7 @@ type closingEngine interface {
 
 func newBoxOf(t testing.TB, engine closingEngine, ws caisson.Workspace, require ...caisson.Control) *box {
 	t.Helper()
-	lent := workspace.Lend(ws)
-	sandbox, err := engine.Open(t.Context(), caisson.SandboxSpec{
-		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: lent.Objects, GitTrees: lent.Trees, Home: ws.Home, Require: require,
-	})
+	sandbox, err := engine.Open(t.Context(), around(ws, require...))
 	if code := caisson.CodeOf(err); code == caisson.CodeIsolationUnavailable || code == caisson.CodeEngineUnavailable {
 		t.Skipf("needs a boundary: %v", err)
 	}

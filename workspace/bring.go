@@ -213,11 +213,12 @@ func (w *Workspaces) bringRemains() []remain {
 	var found []remain
 	for _, entry := range entries {
 		path := filepath.Join(w.bringings(), entry.Name())
-		if r, there := w.noteRemain(path); there {
+		r, there := noteRemain(path, noteWords{
+			young: "the process that merges holds it", held: "the process that merges holds it",
+			left: "the process that merged was ended before the checkout was brought along",
+		})
+		if there {
 			r.remove = func(ctx context.Context) error { return w.finish(ctx, path) }
-			if r.Why = "the process that merges holds it"; !r.Live {
-				r.Why = "the process that merged was ended before the checkout was brought along"
-			}
 			found = append(found, r)
 		}
 	}

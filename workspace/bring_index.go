@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 )
 
 // heldIndex is the index of a person's checkout, locked as git locks it, so that
@@ -67,7 +68,7 @@ func takeIndex(ctx context.Context, b bringing) (*heldIndex, error) {
 func retakeIndex(ctx context.Context, b bringing) (*heldIndex, error) {
 	f, err := os.OpenFile(b.lockPath(), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		_ = removeIfThere(b.own())
+		_ = atomicfile.RemoveIfThere(b.own())
 		return takeIndex(ctx, b)
 	}
 	if err != nil {
@@ -84,8 +85,8 @@ func retakeIndex(ctx context.Context, b bringing) (*heldIndex, error) {
 		return nil, b.unfinished("a git of it is still at work")
 	}
 	held := &heldIndex{b: b, lock: f, copy: b.own() + ".index"}
-	_ = removeIfThere(held.copy + ".lock")
-	_ = removeIfThere(b.own())
+	_ = atomicfile.RemoveIfThere(held.copy + ".lock")
+	_ = atomicfile.RemoveIfThere(b.own())
 	if err := held.renew(); err != nil {
 		held.release()
 		return nil, err
@@ -102,7 +103,7 @@ func (h *heldIndex) renew() error {
 		data, err = os.ReadFile(h.b.indexPath())
 	}
 	if err == nil {
-		if err = removeIfThere(h.copy); err == nil {
+		if err = atomicfile.RemoveIfThere(h.copy); err == nil {
 			err = writeFile(h.copy, data, info.Mode().Perm())
 		}
 	}
@@ -127,7 +128,7 @@ func (h *heldIndex) install() error {
 }
 
 func (h *heldIndex) release() {
-	_ = removeIfThere(h.copy)
+	_ = atomicfile.RemoveIfThere(h.copy)
 	_ = os.Remove(h.b.lockPath())
 	_ = h.lock.Close()
 }

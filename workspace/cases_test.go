@@ -154,6 +154,10 @@ func testCaseS07(t *testing.T) {
 		t.Fatalf("outer status: %q", s)
 	}
 	stashed := wd.git("rev-parse", "refs/caisson/inside/"+string(ws.ID)+"/stash")
+	inside(t, box, "git stash pop -q; echo again >>a.txt; git stash -q")
+	if got = wd.importOK(ws, box, workspace.ImportOptions{}); !strings.Contains(wd.git("for-each-ref", "--format=%(objectname)", "refs/caisson/inside/"+string(ws.ID)), stashed) {
+		t.Fatalf("a stash in whose place another is is not kept: %+v", got)
+	}
 	// The stash is popped and another made; a detached head and a/b after a.
 	inside(t, box, "git stash pop -q; git stash -q; git branch -D side; git branch side/deep; git switch -q --detach; git commit -q --allow-empty -m detached")
 	got = wd.importOK(ws, box, workspace.ImportOptions{})

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,12 +68,12 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 		return caisson.Workspace{}, err
 	}
 	id := caisson.NewWorkspaceID()
-	name := orElse(orElse(spec.Name, string(spec.Run)), string(id))
+	name := cmp.Or(spec.Name, string(spec.Run), string(id))
 	if err := w.checkName(ctx, repo, name); err != nil {
 		return caisson.Workspace{}, err
 	}
 	c := &creation{w: w, git: w.git, repo: repo, at: at, ws: caisson.Workspace{
-		ID: id, Name: name, Branch: orElse(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
+		ID: id, Name: name, Branch: cmp.Or(spec.Branch, "caisson/"+name), Run: spec.Run, By: spec.By, Created: time.Now().UTC(),
 	}}
 	if c.ws.Mode, err = modeOf(spec.Mode); err != nil {
 		return caisson.Workspace{}, err
@@ -121,7 +122,7 @@ func unusable(format string, args ...any) *caisson.Error {
 // branch: who names one has said what is meant.
 func (c *creation) chooseBase(ctx context.Context, base string) error {
 	head, _ := pointer(filepath.Join(c.at.gitDir, "HEAD"), "ref: refs/heads/")
-	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", orElse(base, "HEAD")+"^{commit}"))
+	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", cmp.Or(base, "HEAD")+"^{commit}"))
 	if err != nil || !isObjectID(commit) {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
@@ -346,7 +347,7 @@ func placeRecord(aside, common, name string) (string, error) {
 
 // pin is the name of a reference that keeps objects which a shadow borrows.
 func pin(id caisson.WorkspaceID, what string) string {
-	return "refs/caisson/workspaces/" + string(id) + "/" + what
+	return workspaceRefs + string(id) + "/" + what
 }
 
 // makeBranch makes the branch, only if it is not there, and pins the base.

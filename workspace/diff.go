@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -38,7 +39,7 @@ func (w *Workspaces) Diff(ctx context.Context, ws caisson.Workspace, given Box, 
 	if err != nil {
 		return err
 	}
-	from, err := w.resolve(ctx, repo, orElse(opts.From, ws.Base))
+	from, err := w.resolve(ctx, repo, cmp.Or(opts.From, ws.Base))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (p *program) exit(inv invocation, status int, complaint string) error {
 	if diskCode(nil, complaint) != "" || !saysUnwritten.MatchString(complaint) {
 		return err
 	}
-	for _, dir := range []string{filepath.Dir(inv.index), orElse(inv.tree, p.empty), filepath.Join(inv.gitDir, "refs"), filepath.Join(inv.gitDir, "objects")} {
+	for _, dir := range []string{filepath.Dir(inv.index), cmp.Or(inv.tree, p.empty), filepath.Join(inv.gitDir, "refs"), filepath.Join(inv.gitDir, "objects")} {
 		if filepath.IsAbs(dir) && full(dir) {
 			return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
 		}
@@ -80,20 +81,20 @@ func (w *Workspaces) roomFor(ctx context.Context, repo *repository, b bringing) 
 	if err := unix.Statfs(b.Tree, &stat); err != nil {
 		return failed("look at the disk of "+b.Tree, err)
 	}
-	out, err := w.git.run(ctx, repo.in("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", b.Old, b.New, "--"))
+	changed, err := w.differences(ctx, repo, b.Old, b.New)
 	if err != nil {
-		return failed("compare the trees", err)
+		return err
 	}
 	var ids strings.Builder
-	items := splitZ(out)
-	for i := 0; i+1 < len(items); i += 2 {
-		if fields := strings.Fields(items[i]); len(fields) > 3 && isObjectID(fields[3]) {
-			ids.WriteString(fields[3] + "\n")
+	for _, d := range changed {
+		if isObjectID(d.id) {
+			ids.WriteString(d.id + "\n")
 		}
 	}
 	inv := repo.in("cat-file", "--batch-check=%(objectsize)")
 	inv.stdin = strings.NewReader(ids.String())
-	if out, err = w.git.run(ctx, inv); err != nil {
+	out, err := w.git.run(ctx, inv)
+	if err != nil {
 		return failed("look how large the files are", err)
 	}
 	block := stat.Bsize

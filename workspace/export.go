@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -182,7 +183,7 @@ func (e *export) line(ctx context.Context) (string, error) {
 func (e *export) commit(ctx context.Context, tree, parent, message string, author []string) (string, error) {
 	inv := e.repo.in("commit-tree", "-p", parent, "-F", "-", "--", tree)
 	inv.config, inv.stdin = exportConfig, strings.NewReader(message)
-	name := orElse(strings.TrimSpace(author[0]), "unknown")
+	name := cmp.Or(strings.TrimSpace(author[0]), "unknown")
 	inv.env = []string{
 		"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + author[1], "GIT_AUTHOR_DATE=" + author[2],
 		"GIT_COMMITTER_NAME=Caisson", "GIT_COMMITTER_EMAIL=caisson@localhost", "GIT_COMMITTER_DATE=" + author[2],

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -24,7 +25,7 @@ func (w *Workspaces) FilesAt(ctx context.Context, dir, rev string, limit int64, 
 	if err != nil {
 		return nil, err
 	}
-	commit, err := w.git.line(ctx, repo.at(at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", orElse(rev, "HEAD")+"^{commit}"))
+	commit, err := w.git.line(ctx, repo.at(at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", cmp.Or(rev, "HEAD")+"^{commit}"))
 	if err != nil || !isObjectID(commit) {
 		if rev == "" {
 			return nil, nil

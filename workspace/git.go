@@ -127,7 +127,7 @@ func (p *program) command(inv invocation) process.Command {
 		env = append(env, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_GLOBAL=/dev/null")
 	}
 	if inv.gitDir != "" {
-		env = append(env, "GIT_DIR="+inv.gitDir, "GIT_WORK_TREE="+orElse(inv.tree, p.empty))
+		env = append(env, "GIT_DIR="+inv.gitDir, "GIT_WORK_TREE="+cmp.Or(inv.tree, p.empty))
 	}
 	if inv.common != "" {
 		env = append(env, "GIT_COMMON_DIR="+inv.common)
@@ -137,7 +137,7 @@ func (p *program) command(inv invocation) process.Command {
 	}
 	return process.Command{
 		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
-		Dir: orElse(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Memory: p.memory,
+		Dir: cmp.Or(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Memory: p.memory,
 	}
 }
 
@@ -179,7 +179,7 @@ func findGit(ctx context.Context, path string, environ []string, empty string, m
 		switch {
 		case strings.HasPrefix(kv, "GIT_"):
 		case strings.HasPrefix(kv, "PATH="):
-			where = safePath(kv[len("PATH="):], filepath.Dir(filepath.Dir(empty)))
+			where = process.SafePath(kv[len("PATH="):], filepath.Dir(filepath.Dir(empty)))
 		default:
 			p.env = append(p.env, kv)
 		}
@@ -206,22 +206,6 @@ func findGit(ctx context.Context, path string, environ []string, empty string, m
 		return nil, caisson.Errorf(caisson.CodeGitMissing, "%s is %s; 2.39 is the oldest whose upload-pack is safe here", path, out)
 	}
 	return p, nil
-}
-
-// safePath returns the directories of a PATH in which programs may be looked for:
-// not those that mean another one wherever one stands, which may be a
-// repository's, and not those below our state, where agents write.
-func safePath(path, state string) string {
-	var safe []string
-	if resolved, err := filepath.EvalSymlinks(state); err == nil {
-		state = resolved
-	}
-	for _, dir := range filepath.SplitList(path) {
-		if resolved, err := filepath.EvalSymlinks(dir); filepath.IsAbs(dir) && err == nil && !strings.HasPrefix(resolved+"/", state+"/") {
-			safe = append(safe, dir)
-		}
-	}
-	return strings.Join(safe, string(filepath.ListSeparator))
 }
 
 // newEnough tells whether the answer of `git version` names 2.39 or newer.
@@ -254,13 +238,6 @@ func failed(doing string, err error) error {
 	}
 	code := cmp.Or(diskCode(err, said), caisson.CodeGitFailed)
 	return caisson.Errorf(code, "%s: %w", doing, err)
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // printable makes text that a box or a repository had a hand in harmless for

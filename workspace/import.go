@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,7 +167,7 @@ func (w *Workspaces) importPast(ctx context.Context, ws caisson.Workspace, box B
 	if logs.over && unkept == "" {
 		unkept = "there are more logs inside than are looked at"
 	}
-	result.Unkept = orElse(result.Unkept, unkept)
+	result.Unkept = cmp.Or(result.Unkept, unkept)
 	if !more {
 		*seen = past{logs.mark, upTo}
 	}
@@ -186,7 +187,7 @@ func (w *Workspaces) stillDiverged(ctx context.Context, repo *repository, seen *
 
 // inside is the prefix of references that keep what was made inside.
 func inside(id caisson.WorkspaceID) string {
-	return "refs/caisson/inside/" + string(id) + "/"
+	return insideRefs + string(id) + "/"
 }
 
 // importBranch moves the branch outside to what it is inside.
@@ -283,7 +284,7 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 // bringIndexOn brings the outer index from where it is, which is old but where
 // it was kept before. Where it is kept, the next import brings it all the way.
 func (w *Workspaces) bringIndexOn(ctx context.Context, repo *repository, ws caisson.Workspace, seen *state, old, commit string) (kept string) {
-	of := orElse(seen.Index, old)
+	of := cmp.Or(seen.Index, old)
 	if kept = w.bringIndex(ctx, repo, ws, of, commit); kept == "" {
 		of = ""
 	}
@@ -329,7 +330,7 @@ func (w *Workspaces) diverge(ctx context.Context, repo *repository, ws caisson.W
 			}
 		}
 	}
-	prefix := "refs/caisson/diverged/" + ws.Branch + "/"
+	prefix := divergedRefs + ws.Branch + "/"
 	for n := 1; n < 10_000; n++ {
 		name := fmt.Sprint(prefix, n)
 		if _, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", name)); err == nil {
@@ -424,15 +425,13 @@ func unique(updates []refUpdate) []refUpdate {
 // gitlinkOverRepository returns a path at which commit has a submodule and the
 // tree has a git directory, or "". Only names are looked at, below the tree.
 func (w *Workspaces) gitlinkOverRepository(ctx context.Context, repo *repository, ws caisson.Workspace, commit string) (string, error) {
-	out, err := w.git.run(ctx, repo.in("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", ws.Base, commit, "--"))
+	changed, err := w.differences(ctx, repo, ws.Base, commit)
 	if err != nil {
-		return "", failed("compare the trees of "+ws.Name, err)
+		return "", err
 	}
-	items := splitZ(out)
 	var root *os.Root
-	for i := 0; i+1 < len(items); i += 2 {
-		fields := strings.Fields(items[i])
-		if len(fields) < 2 || fields[1] != gitlink {
+	for _, d := range changed {
+		if d.mode != gitlink {
 			continue
 		}
 		if root == nil {
@@ -441,8 +440,8 @@ func (w *Workspaces) gitlinkOverRepository(ctx context.Context, repo *repository
 			}
 			defer root.Close() //nolint:gocritic // opened once
 		}
-		if _, err := root.Lstat(items[i+1] + "/.git"); err == nil || !errors.Is(err, os.ErrNotExist) {
-			return items[i+1], nil
+		if _, err := root.Lstat(d.path + "/.git"); err == nil || !errors.Is(err, os.ErrNotExist) {
+			return d.path, nil
 		}
 	}
 	return "", nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/fault"
 )
 
@@ -109,11 +110,11 @@ func removeOldIndexes(dir string) error {
 		}
 		path := filepath.Join(dir, entry.Name())
 		if info, err := os.Lstat(path); err == nil && lockErr == nil && os.SameFile(info, lock) {
-			if err := removeIfThere(filepath.Join(dir, "index.lock")); err != nil {
+			if err := atomicfile.RemoveIfThere(filepath.Join(dir, "index.lock")); err != nil {
 				return fmt.Errorf("remove a lock that a killed process left: %w", err)
 			}
 		}
-		if err := removeIfThere(path); err != nil {
+		if err := atomicfile.RemoveIfThere(path); err != nil {
 			return err
 		}
 	}

@@ -270,46 +270,12 @@ func (l *look) named() []string {
 
 // existing asks inside which of the objects are there.
 func (l *look) existing(ctx context.Context, box Box, ids []string) (map[string]bool, error) {
-	out := &limitedBuffer{limit: (len(ids) + 1) * 128}
-	_, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{
-		Argv: []string{"git", "cat-file", "--batch-check=%(objectname) %(objecttype)"}, Env: l.gitEnv(),
-		Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"), Stdout: out,
-	})
-	if err != nil {
-		return nil, err
-	}
-	types, err := readTypes(out.String(), ids)
+	types, err := l.w.typesInside(ctx, l.ws, box, l.ws.Shadow, ids)
 	there := map[string]bool{}
 	for id := range types {
 		there[id] = true
 	}
 	return there, err
-}
-
-// readTypes reads one line "ID TYPE" or "ID missing" for each of ids.
-func readTypes(answer string, ids []string) (map[string]string, error) {
-	lines := strings.Split(strings.TrimSuffix(answer, "\n"), "\n")
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	if len(lines) != len(ids) {
-		return nil, fmt.Errorf("git answered for %d objects of %d", len(lines), len(ids))
-	}
-	types := map[string]string{}
-	for i, line := range lines {
-		id, kind, _ := strings.Cut(line, " ")
-		switch kind {
-		case "missing":
-		case "commit", "tree", "blob", "tag":
-			if id != ids[i] {
-				return nil, errors.New("git answered for another object")
-			}
-			types[id] = kind
-		default:
-			return nil, fmt.Errorf("git answered %q", printable(line[:min(len(line), 80)]))
-		}
-	}
-	return types, nil
 }
 
 // fetchAll brings objects to the repository unless it has them, whole.

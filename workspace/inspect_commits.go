@@ -271,11 +271,10 @@ func (l *look) listCommits(ctx context.Context) error {
 // the commits that references lead to.
 func (l *look) listRefs(ctx context.Context, types map[string]string, own []string) ([]string, error) {
 	ws := l.ws
-	outside, err := l.w.git.run(ctx, l.repo.in("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/", "refs/tags/", "refs/remotes/"))
+	there, err := l.w.pins(ctx, l.repo, "refs/heads/", "refs/tags/", "refs/remotes/")
 	if err != nil {
 		return nil, err
 	}
-	there := parseRefs(outside)
 	var commits []string
 	for _, id := range l.refs.refs {
 		commits = append(commits, commitsOf(types, id)...)

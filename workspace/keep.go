@@ -1,7 +1,7 @@
 package workspace
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +43,29 @@ func (w *Workspaces) pins(ctx context.Context, repo *repository, patterns ...str
 	return parseRefs(out), nil
 }
 
+// dropRefs deletes those references below patterns that are to go, all or none.
+// One that is moved meanwhile keeps all.
+func (w *Workspaces) dropRefs(ctx context.Context, repo *repository, goes func(name string) (bool, error), patterns ...string) error {
+	pins, err := w.pins(ctx, repo, patterns...)
+	if err != nil {
+		return err
+	}
+	var updates []refUpdate
+	for name, id := range pins {
+		going, err := goes(name)
+		if err != nil {
+			return err
+		}
+		if going {
+			updates = append(updates, refUpdate{name, absent, id})
+		}
+	}
+	return w.updateRefs(ctx, repo, "", updates...)
+}
+
+// every is for dropRefs where all go.
+func every(string) (bool, error) { return true, nil }
+
 // keepLogged keeps commits that no reference inside holds: earlier entries of
 // the stash, what was amended, rebased or reset away, and what is under way.
 // Only commits that git inside serves, whole, are kept; what it does not is no
@@ -51,9 +74,18 @@ func (w *Workspaces) keepLogged(ctx context.Context, ws caisson.Workspace, box B
 	if len(ids) == 0 {
 		return nil, "", false, nil
 	}
-	present, missing, err := w.sortOut(ctx, from.repo, ids)
+	types, err := w.types(ctx, from.repo, ids)
 	if err != nil {
 		return nil, "", false, err
+	}
+	var present, missing []string
+	for _, id := range ids {
+		switch types[id] {
+		case "commit":
+			present = append(present, id)
+		case "":
+			missing = append(missing, id)
+		}
 	}
 	if len(missing) > maxKept {
 		missing, more = missing[:maxKept], true
@@ -88,24 +120,50 @@ func (w *Workspaces) keepLogged(ctx context.Context, ws caisson.Workspace, box B
 	return kept, unkept, more, nil
 }
 
-// sortOut tells which of ids are commits that the repository has, and which
-// objects it does not have.
-func (w *Workspaces) sortOut(ctx context.Context, repo *repository, ids []string) (present, missing []string, err error) {
-	inv := repo.in("cat-file", "--batch-check=%(objectname) %(objecttype)")
-	inv.stdin = strings.NewReader(strings.Join(ids, "\n") + "\n")
-	out, err := w.git.run(ctx, inv)
-	if err != nil {
-		return nil, nil, failed("look for commits", err)
+// typesInside asks git inside which of ids a git directory there has, and of
+// which type. What it said up to where it went wrong is returned with the error.
+func (w *Workspaces) typesInside(ctx context.Context, ws caisson.Workspace, box Box, dir string, ids []string) (map[string]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	for line := range strings.Lines(string(out)) {
-		switch id, kind, _ := strings.Cut(strings.TrimSpace(line), " "); {
-		case kind == "commit":
-			present = append(present, id)
-		case kind == "missing":
-			missing = append(missing, id)
+	out := &limitedBuffer{limit: (len(ids) + 1) * 128}
+	_, err := w.insideCommand(ctx, ws, box, caisson.Command{
+		Argv: []string{"git", "--git-dir=" + dir, "cat-file", "--batch-check=%(objectname) %(objecttype)"}, Env: []string{"GIT_NO_LAZY_FETCH=1"},
+		Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"), Stdout: out, Deadline: askDeadline,
+	})
+	types, wrong := readTypes(out.String(), ids)
+	if err == nil && wrong != nil {
+		err = failed("ask git inside", wrong)
+	}
+	return types, err
+}
+
+// readTypes reads one line "ID TYPE" or "ID missing" for each of ids, up to where
+// that is not so.
+func readTypes(answer string, ids []string) (map[string]string, error) {
+	types := map[string]string{}
+	lines := strings.SplitAfter(answer, "\n")
+	for i, id := range ids {
+		line, whole := strings.CutSuffix(lines[min(i, len(lines)-1)], "\n")
+		if !whole {
+			return types, fmt.Errorf("git answered for %d objects of %d", i, len(ids))
+		}
+		of, kind, _ := strings.Cut(line, " ")
+		switch kind {
+		case "missing":
+		case "commit", "tree", "blob", "tag":
+			if of != id {
+				return types, errors.New("git answered for another object")
+			}
+			types[id] = kind
+		default:
+			return types, fmt.Errorf("git answered %q", printable(line[:min(len(line), 80)]))
 		}
 	}
-	return present, missing, nil
+	if len(lines) > len(ids)+1 {
+		return types, errors.New("git answered for more than was asked")
+	}
+	return types, nil
 }
 
 // served asks git inside which of ids are commits that it has.
@@ -115,31 +173,11 @@ func (w *Workspaces) served(ctx context.Context, ws caisson.Workspace, given Box
 		return nil, err
 	}
 	defer closeBox() //nolint:errcheck // it has answered
-	ctx, cancel := context.WithTimeout(ctx, askDeadline)
-	defer cancel()
-	out := &limitedBuffer{limit: 256 * len(ids)}
-	proc, err := box.Hold(ctx, caisson.Command{
-		Argv:  []string{"git", "--git-dir=" + from.dir, "cat-file", "--batch-check=%(objectname) %(objecttype)"},
-		Env:   []string{"LC_ALL=C", "GIT_NO_LAZY_FETCH=1", "GIT_OPTIONAL_LOCKS=0"},
-		Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"), Stdout: out, Deadline: askDeadline,
-	})
-	if err != nil {
+	types, err := w.typesInside(ctx, ws, box, from.dir, ids)
+	if err != nil && caisson.CodeOf(err) != caisson.CodeGitFailed { // that git inside went wrong is no error
 		return nil, err
 	}
-	if err := proc.Release(); err != nil {
-		proc.Drop()
-		return nil, err
-	}
-	if _, err := proc.Wait(ctx); err != nil {
-		return nil, err
-	}
-	has := map[string]bool{} // what it said, up to where it went wrong
-	for line := range bytes.Lines(out.Bytes()) {
-		if id, kind, _ := strings.Cut(strings.TrimSpace(string(line)), " "); kind == "commit" {
-			has[id] = true
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !has[id] }), nil
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return types[id] != "commit" }), nil
 }
 
 // fetchParts fetches commits; where all of them at once cannot be had, one half
@@ -164,7 +202,7 @@ func (w *Workspaces) fetchParts(ctx context.Context, ws caisson.Workspace, box B
 	half := len(ids) / 2
 	one, whyOne, errOne := w.fetchParts(ctx, ws, box, from, ids[:half], tries)
 	other, whyOther, errOther := w.fetchParts(ctx, ws, box, from, ids[half:], tries)
-	return append(one, other...), orElse(whyOne, whyOther), errors.Join(errOne, errOther)
+	return append(one, other...), cmp.Or(whyOne, whyOther), errors.Join(errOne, errOther)
 }
 
 // unpinned returns those of commits that nothing of ours keeps, without those

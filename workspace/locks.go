@@ -117,25 +117,14 @@ func (w *Workspaces) updateRemains() []remain {
 	var found []remain
 	for _, entry := range entries {
 		path := filepath.Join(w.updates(), entry.Name())
-		r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: path, Live: true}, remove: func(context.Context) error { return w.undoUpdate(path) }}
-		info, err := os.Lstat(path)
-		if err != nil {
+		r, there := noteRemain(path, noteWords{
+			young: "a git command that writes references holds it", held: "a git command that writes references holds it",
+			left: "the git command that wrote references was killed",
+		})
+		if !there {
 			continue // it is done
 		}
-		held, err := info.Size() == 0 && time.Since(info.ModTime()) < young, error(nil)
-		if !held { // else to look at its lock could keep its maker from it
-			held, err = lockfile.Held(path)
-		}
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
-		case err != nil:
-			r.Why = "whether it is held cannot be told: " + err.Error()
-		case held:
-			r.Why = "a git command that writes references holds it"
-		default:
-			r.Live, r.Why = false, "the git command that wrote references was killed"
-		}
+		r.remove = func(context.Context) error { return w.undoUpdate(path) }
 		found = append(found, r)
 	}
 	return found

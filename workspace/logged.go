@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -24,21 +26,30 @@ const (
 	maxLogBytes = 16 << 20
 )
 
-// unfinished are the files that hold commits of something that is under way, or
-// was just done, and that no reference may hold.
-var unfinished = [...]string{
-	"ORIG_HEAD", "MERGE_HEAD", "MERGE_AUTOSTASH", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "BISECT_EXPECTED_REV",
-	"rebase-merge/autostash", "rebase-merge/orig-head", "rebase-merge/stopped-sha", "rebase-merge/amend",
-	"rebase-apply/autostash", "rebase-apply/orig-head", "rebase-apply/original-commit", "sequencer/head",
+// stateFiles hold objects of something that is under way, or was just done, and
+// that no reference may hold.
+var stateFiles = [...]string{
+	"ORIG_HEAD", "MERGE_HEAD", "MERGE_AUTOSTASH", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "BISECT_EXPECTED_REV",
+	"rebase-merge/onto", "rebase-merge/orig-head", "rebase-merge/stopped-sha", "rebase-merge/autostash", "rebase-merge/squash-onto", "rebase-merge/amend",
+	"rebase-apply/onto", "rebase-apply/orig-head", "rebase-apply/autostash", "rebase-apply/original-commit", "sequencer/head", "sequencer/abort-safety",
 }
+
+const (
+	// fetchHead holds what was fetched, which can be had again: it is no reason
+	// to keep it while the workspace is there.
+	fetchHead = "FETCH_HEAD"
+	// stashLog has all entries of the stash, the newest last.
+	stashLog = "logs/refs/stash"
+)
 
 // logged is what the logs of a shadow, and what is under way there, tell of
 // commits that its references need not hold: earlier entries of the stash, what
 // was amended or reset away, heads of worktrees that were made inside.
 type logged struct {
-	files []logFile
-	mark  string // of names, sizes and times; the same mark, nothing new
-	over  bool   // there is more than is looked at
+	files  []logFile
+	mark   string // of names, sizes and times; the same mark, nothing new
+	over   bool   // there is more than is looked at
+	unread error  // why something could not be looked at
 }
 
 type logFile struct {
@@ -47,9 +58,9 @@ type logFile struct {
 	log  bool // entries, the newest last; else ids alone
 }
 
-// findLogged lists those files, as data: no link is followed out of the shadow,
-// and counts are bounded.
-func findLogged(root *os.Root) logged {
+// findLogged lists those files, and others of one line an object, as data: no
+// link is followed out of the shadow, and counts are bounded.
+func findLogged(root *os.Root, others ...string) logged {
 	l, sum := logged{}, sha256.New()
 	add := func(name string, log bool) {
 		if len(l.files) >= maxLogFiles {
@@ -57,7 +68,7 @@ func findLogged(root *os.Root) logged {
 			return
 		}
 		info, err := root.Lstat(name)
-		if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		if l.note(err); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 			return
 		}
 		l.files = append(l.files, logFile{name, info.Size(), log})
@@ -71,7 +82,7 @@ func findLogged(root *os.Root) logged {
 		}
 	}
 	for _, top := range tops {
-		for _, name := range unfinished {
+		for _, name := range slices.Concat(stateFiles[:], others) {
 			add(path.Join(top, name), false)
 		}
 		l.walk(root, path.Join(top, "logs"), 0, add)
@@ -80,8 +91,15 @@ func findLogged(root *os.Root) logged {
 	return l
 }
 
+// note keeps the first error that is not of something that is not there.
+func (l *logged) note(err error) {
+	if l.unread == nil && !isAny(err, syscall.ENOENT, syscall.ENOTDIR) && !errors.Is(err, io.EOF) {
+		l.unread = err
+	}
+}
+
 func (l *logged) walk(root *os.Root, dir string, depth int, add func(string, bool)) {
-	if depth > maxRefDepth || l.over {
+	if l.over = l.over || depth > maxRefDepth; l.over {
 		return
 	}
 	for _, entry := range l.list(root, dir) {
@@ -96,10 +114,11 @@ func (l *logged) walk(root *os.Root, dir string, depth int, add func(string, boo
 // list returns the first entries of a directory, in order.
 func (l *logged) list(root *os.Root, dir string) []fs.DirEntry {
 	f, err := root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	if l.note(err); err != nil {
 		return nil
 	}
-	entries, _ := f.ReadDir(maxLogFiles + 1) // what could be read is looked at
+	entries, err := f.ReadDir(maxLogFiles + 1) // what could be read is looked at
+	l.note(err)
 	_ = f.Close()
 	if len(entries) > maxLogFiles {
 		l.over = true
@@ -118,27 +137,38 @@ type logSeen struct {
 // logEnd is how much of what was read is compared.
 const logEnd = 256
 
-// ids reads the object ids that those files name, of the given length, and how
-// far it has read. What seen tells of was read before.
-func (l *logged) ids(root *os.Root, length int, seen map[string]logSeen) ([]string, map[string]logSeen) {
-	found, now, left := map[string]bool{}, map[string]logSeen{}, int64(maxLogBytes)
-	take := func(field string) {
-		if len(field) == length && isObjectID(field) {
-			found[field] = true
+// named returns the objects that a file names, and of a log those that a
+// reference was moved to.
+func (f logFile) named(raw []byte) (ids, newer []string) {
+	if f.log {
+		return parseLog(raw)
+	}
+	for line := range bytes.SplitSeq(raw, []byte{'\n'}) {
+		if field := bytes.FieldsFunc(line, func(c rune) bool { return c == ' ' || c == '\t' }); len(field) > 0 && isObjectID(string(field[0])) {
+			ids = append(ids, string(field[0]))
 		}
 	}
+	return ids, nil
+}
+
+// ids reads the object ids that those files name, of the given length, and how
+// far it has read. What seen tells of was read before; what cannot be read is
+// left out.
+func (l *logged) ids(root *os.Root, length int, seen map[string]logSeen) ([]string, map[string]logSeen) {
+	found, now, left := map[string]bool{}, map[string]logSeen{}, int64(maxLogBytes)
 	for _, file := range l.files {
-		raw, upTo := readTail(root, file, seen[file.name], min(left, maxLogTail))
+		raw, upTo, err := readTail(root, file, seen[file.name], min(left, maxLogTail))
+		if err != nil {
+			continue
+		}
 		left -= int64(len(raw))
 		if file.log {
 			now[file.name] = upTo
 		}
-		for line := range bytes.SplitSeq(raw, []byte{'\n'}) {
-			one, rest, _ := bytes.Cut(line, []byte{' '})
-			take(string(one))
-			if file.log {
-				two, _, _ := bytes.Cut(rest, []byte{' '})
-				take(string(two))
+		ids, _ := file.named(raw)
+		for _, id := range ids {
+			if len(id) == length {
+				found[id] = true
 			}
 		}
 	}
@@ -147,15 +177,18 @@ func (l *logged) ids(root *os.Root, length int, seen map[string]logSeen) ([]stri
 
 // readTail reads what a regular file has that was not seen, at most limit bytes
 // of its end.
-func readTail(root *os.Root, file logFile, seen logSeen, limit int64) ([]byte, logSeen) {
+func readTail(root *os.Root, file logFile, seen logSeen, limit int64) ([]byte, logSeen, error) {
 	f, err := root.OpenFile(file.name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, logSeen{}
+		return nil, logSeen{}, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return nil, logSeen{}
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "read", Path: file.name, Err: fs.ErrInvalid}
+	}
+	if err != nil {
+		return nil, logSeen{}, err
 	}
 	end := func(at int64) string {
 		raw := make([]byte, min(at, logEnd))
@@ -168,6 +201,9 @@ func readTail(root *os.Root, file logFile, seen logSeen, limit int64) ([]byte, l
 	}
 	from = max(from, size-limit)
 	raw := make([]byte, size-from)
-	n, _ := f.ReadAt(raw, from)
-	return raw[:n], logSeen{size, end(size)}
+	n, err := f.ReadAt(raw, from)
+	if errors.Is(err, io.EOF) { // cut off meanwhile
+		err = nil
+	}
+	return raw[:n], logSeen{size, end(size)}, err
 }

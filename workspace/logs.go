@@ -2,14 +2,9 @@ package workspace
 
 import (
 	"bytes"
-	"errors"
-	"io"
-	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/caisson-run/caisson"
 )
@@ -34,13 +29,6 @@ var operations = [...]struct{ file, name string }{
 	{"sequencer", "sequence of commits"},
 }
 
-// stateFiles name commits that an operation, or the last one, needs.
-var stateFiles = [...]string{
-	"ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "FETCH_HEAD", "BISECT_EXPECTED_REV", "AUTO_MERGE", "MERGE_AUTOSTASH",
-	"rebase-merge/onto", "rebase-merge/orig-head", "rebase-merge/stopped-sha", "rebase-merge/autostash", "rebase-merge/squash-onto",
-	"rebase-apply/onto", "rebase-apply/orig-head", "rebase-apply/autostash", "sequencer/head", "sequencer/abort-safety",
-}
-
 // gitState is what a git directory keeps beside its references, read as data.
 type gitState struct {
 	operations []string
@@ -49,8 +37,13 @@ type gitState struct {
 	logged     []string // commits that logs name
 }
 
-// readGitState reads it. Everything may have been written to deceive: nothing
-// is followed out of root, and sizes and counts are bounded.
+func tooManyLogs() error {
+	return caisson.Errorf(caisson.CodeImportHeld, "the logs of references are too large to be looked at")
+}
+
+// readGitState reads all of it, or tells why it could not. Everything may have
+// been written to deceive: nothing is followed out of root, and sizes and counts
+// are bounded.
 func readGitState(root *os.Root) (gitState, error) {
 	var s gitState
 	for _, op := range operations {
@@ -58,97 +51,51 @@ func readGitState(root *os.Root) (gitState, error) {
 			s.operations = append(s.operations, op.name)
 		}
 	}
-	for _, name := range stateFiles {
-		raw, err := readRegular(root, name, 1<<20)
+	l := findLogged(root, fetchHead)
+	if l.over {
+		return s, tooManyLogs()
+	}
+	if l.unread != nil {
+		return s, l.unread
+	}
+	left, state, logged := int64(maxLogs), map[string]bool{}, map[string]bool{}
+	for _, file := range l.files {
+		if file.size > left {
+			return s, tooManyLogs()
+		}
+		raw, upTo, err := readTail(root, file, logSeen{}, left)
 		if err != nil {
-			continue // not there; else git inside has no use for it either
+			return s, err
 		}
-		for line := range strings.SplitSeq(string(raw), "\n") {
-			id, _, _ := strings.Cut(line, "\t")
-			if id = strings.TrimSpace(id); isObjectID(id) && !slices.Contains(s.state, id) && len(s.state) < maxRefs {
-				s.state = append(s.state, id)
-			}
+		if left -= upTo.Size; left < 0 { // it has grown
+			return s, tooManyLogs()
+		}
+		ids, newer := file.named(raw)
+		switch {
+		case !file.log:
+			s.state = appendNew(s.state, state, ids)
+		case file.name == stashLog:
+			slices.Reverse(newer)
+			s.stashes = newer
+		default:
+			s.logged = appendNew(s.logged, logged, ids)
 		}
 	}
-	l := &logReader{root: root, seen: map[string]bool{}}
-	if err := l.read("logs", 0); err != nil {
-		return s, err
+	if len(s.state) > maxRefs || len(s.logged) > maxLogged {
+		return s, tooManyLogs()
 	}
-	slices.Reverse(l.stashes)
-	s.stashes, s.logged = l.stashes, l.ids
 	return s, nil
 }
 
-// logReader reads logs of references.
-type logReader struct {
-	root    *os.Root
-	bytes   int64
-	files   int
-	seen    map[string]bool
-	ids     []string
-	stashes []string // oldest first
-}
-
-func tooManyLogs() error {
-	return caisson.Errorf(caisson.CodeImportHeld, "the logs of references are too large to be looked at")
-}
-
-func (l *logReader) read(dir string, depth int) error {
-	f, err := l.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	entries, err := f.ReadDir(4*maxRefs + 1)
-	_ = f.Close()
-	if err != nil && !errors.Is(err, io.EOF) { // which is that of an empty one
-		return err
-	}
-	if l.files += len(entries); l.files > 4*maxRefs || depth > maxRefDepth {
-		return tooManyLogs()
-	}
-	for _, entry := range entries {
-		name := path.Join(dir, entry.Name())
-		switch {
-		case entry.IsDir():
-			err = l.read(name, depth+1)
-		case entry.Type().IsRegular():
-			err = l.log(name)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *logReader) log(name string) error {
-	raw, err := readRegular(l.root, name, maxLogs-l.bytes)
-	if err != nil {
-		if info, statErr := l.root.Lstat(name); statErr == nil && info.Size() > maxLogs-l.bytes {
-			return tooManyLogs()
-		}
-		return err
-	}
-	l.bytes += int64(len(raw))
-	ids, newer := parseLog(raw)
-	if name == "logs/refs/stash" {
-		l.stashes = newer
-		return nil
-	}
+// appendNew appends those of ids that were not seen.
+func appendNew(to []string, seen map[string]bool, ids []string) []string {
 	for _, id := range ids {
-		if l.seen[id] {
-			continue
+		if !seen[id] {
+			seen[id] = true
+			to = append(to, id)
 		}
-		if len(l.ids) >= maxLogged {
-			return tooManyLogs()
-		}
-		l.seen[id] = true
-		l.ids = append(l.ids, id)
 	}
-	return nil
+	return to
 }
 
 // parseLog returns the objects that a log names, and of those the ones that a

@@ -64,12 +64,6 @@ func several() int {
 	return 0
 }
 
-func around(ws caisson.Workspace) caisson.SandboxSpec {
-	return caisson.SandboxSpec{
-		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home,
-	}
-}
-
 // one makes a workspace, works in it, and removes every second one.
 func one(ctx context.Context, w *workspace.Workspaces, engine caisson.Engine, repo string, n int) error {
 	ws, err := worked(ctx, w, engine, repo, n)

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -52,7 +53,7 @@ func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts Merge
 	if err := w.finishAll(ctx, repo.common); err != nil {
 		return Merged{}, err
 	}
-	into := orElse(opts.Into, ws.BaseRef)
+	into := cmp.Or(opts.Into, ws.BaseRef)
 	if into == "" {
 		return Merged{}, caisson.Errorf(caisson.CodeUsage, "workspace %s started from no branch; name the one to merge into", ws.Name)
 	}
@@ -250,7 +251,7 @@ func (m *merge) merge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return m.commit(ctx, tree, orElse(m.message, "Merge branch '"+m.ws.Branch+"' into "+m.into), nil, m.ours, m.theirs)
+	return m.commit(ctx, tree, cmp.Or(m.message, "Merge branch '"+m.ws.Branch+"' into "+m.into), nil, m.ours, m.theirs)
 }
 
 func (m *merge) squash(ctx context.Context) (string, error) {

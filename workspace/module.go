@@ -396,11 +396,7 @@ func (w *Workspaces) unmakeModules(ctx context.Context, ws caisson.Workspace) er
 			if err != nil {
 				return nil //nolint:nilerr // then it was not used
 			}
-			pins, err := w.pins(ctx, repo, pin(ws.ID, ""))
-			for name, id := range pins {
-				err = errors.Join(err, w.updateRefs(ctx, repo, "", refUpdate{name, absent, id}))
-			}
-			return err
+			return w.dropRefs(ctx, repo, every, ofWorkspace(ws.ID, workspaceRefs, insideRefs)...)
 		})
 		errs = append(errs, err)
 	}

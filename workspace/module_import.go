@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io/fs"
 	"maps"
@@ -19,6 +20,8 @@ import (
 type moduleState struct {
 	Refs []byte `json:"refs"`
 	Past past   `json:"past"`
+	// Snapshot is the last one of its tree.
+	Snapshot taken `json:"snapshot,omitzero"`
 }
 
 // importModules keeps what was committed in submodules, in the repositories
@@ -65,7 +68,7 @@ func (w *Workspaces) importModules(ctx context.Context, ws caisson.Workspace, bo
 
 func (w *Workspaces) importContents(root *os.Root, common string, result *Imported) error {
 	unkept, err := importLFS(root, common)
-	result.Unkept = orElse(result.Unkept, unkept)
+	result.Unkept = cmp.Or(result.Unkept, unkept)
 	return err
 }
 
@@ -76,7 +79,7 @@ func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box
 		if caisson.CodeOf(err) != caisson.CodeImportHeld {
 			return false, err
 		}
-		result.Unkept = orElse(result.Unkept, "of the submodule at "+printable(from.dir)+": "+err.Error())
+		result.Unkept = cmp.Or(result.Unkept, "of the submodule at "+printable(from.dir)+": "+err.Error())
 		return false, nil
 	}
 	now, err := readRefs(root)
@@ -105,10 +108,10 @@ func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box
 			return false, err
 		}
 		if !own {
-			seen.Modules[from.dir] = moduleState{Past: past{Mark: logs.mark}, Refs: list}
+			seen.Modules[from.dir] = moduleState{Past: past{Mark: logs.mark}, Refs: list, Snapshot: last.Snapshot}
 			return true, nil
 		}
-		last = moduleState{} // of what was not wanted before, all may be
+		last = moduleState{Snapshot: last.Snapshot} // of what was not wanted before, all may be
 	}
 	if from.repo, err = w.repository(ctx, outside, false); err != nil {
 		return false, err

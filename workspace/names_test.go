@@ -1,6 +1,7 @@
 package workspace_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -113,7 +114,7 @@ func TestBadNames(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			for _, mode := range []caisson.WorkspaceMode{caisson.WorkspaceWorktree, caisson.WorkspaceClone} {
 				spec := c.spec
-				spec.Dir, spec.Mode = wd.repo, caisson.WorkspaceMode(orElse(string(spec.Mode), string(mode)))
+				spec.Dir, spec.Mode = wd.repo, caisson.WorkspaceMode(cmp.Or(string(spec.Mode), string(mode)))
 				_, err := wd.w.Create(t.Context(), spec)
 				wantCode(t, err, c.code)
 				if said := caisson.AsError(err).Message; !strings.Contains(said, c.says) || strings.ContainsAny(said, "\x1b\n") || !utf8.ValidString(said) {
@@ -128,13 +129,6 @@ func TestBadNames(t *testing.T) {
 			}
 		})
 	}
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // What each reference means where several could be meant.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -70,7 +69,7 @@ func (w *Workspaces) trash(id caisson.WorkspaceID) string {
 
 // trashPin is the name of a reference that keeps an object of the trash.
 func trashPin(id caisson.WorkspaceID, p Pin) string {
-	return "refs/caisson/trash/" + string(id) + "/" + p.Kind + "/" + p.ID
+	return trashRefs + string(id) + "/" + p.Kind + "/" + p.ID
 }
 
 // lockTrash keeps others from the trash of one workspace.
@@ -240,7 +239,7 @@ func (r *removal) back(ctx context.Context) error {
 	defer cancel()
 	w, ws := r.w, r.t.Workspace
 	if err := errors.Join(
-		w.moveBack(ws, "private", w.private(ws.ID), 0o700), w.moveBack(ws, "tree", ws.Path, r.t.TreeMode), w.unpin(ctx, ws, "refs/caisson/trash/"),
+		w.moveBack(ws, "private", w.private(ws.ID), 0o700), w.moveBack(ws, "tree", ws.Path, r.t.TreeMode), w.unpin(ctx, ws, trashRefs),
 	); err != nil {
 		return failed("put workspace "+ws.Name+" back", err)
 	}
@@ -327,27 +326,10 @@ func renameNew(from, to string) error {
 	return nil
 }
 
-// unpin deletes our references of a workspace below prefixes.
+// unpin deletes our references of a workspace below prefixes, also in the
+// repositories of its submodules.
 func (w *Workspaces) unpin(ctx context.Context, ws caisson.Workspace, prefixes ...string) error {
-	repo, err := w.boundRepository(ctx, ws)
-	if err != nil || repo == nil {
-		return err
-	}
-	args := []string{"for-each-ref", "--format=%(objectname) %(refname)"}
-	for _, prefix := range prefixes {
-		args = append(args, prefix+string(ws.ID)+"/")
-	}
-	out, err := w.git.run(ctx, repo.in(args...))
-	if err != nil {
-		return err
-	}
-	var updates []refUpdate
-	for line := range strings.Lines(string(out)) {
-		if id, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " "); ok {
-			updates = append(updates, refUpdate{name, absent, id})
-		}
-	}
-	return w.updateRefs(ctx, repo, "", updates...)
+	return w.dropFrom(ctx, ws, every, ofWorkspace(ws.ID, prefixes...)...)
 }
 
 // dropTrash removes what is left of a workspace's trash.
@@ -356,7 +338,7 @@ func (w *Workspaces) dropTrash(ctx context.Context, id caisson.WorkspaceID) erro
 	if err := w.emptyTrash(ctx, id); err != nil {
 		return err
 	}
-	return errors.Join(removeIfThere(dir), atomicfile.SyncDir(filepath.Dir(dir)))
+	return errors.Join(atomicfile.RemoveIfThere(dir), atomicfile.SyncDir(filepath.Dir(dir)))
 }
 
 // emptyTrash removes what is in a workspace's trash; the note goes last.
@@ -377,5 +359,5 @@ func (w *Workspaces) emptyTrash(ctx context.Context, id caisson.WorkspaceID) err
 			return err
 		}
 	}
-	return removeIfThere(filepath.Join(dir, "note"))
+	return atomicfile.RemoveIfThere(filepath.Join(dir, "note"))
 }

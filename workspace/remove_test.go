@@ -33,10 +33,7 @@ func (o opened) Close() error { return errors.Join(o.Sandbox.Close(), o.engine.C
 // openBox opens a box of the built-in engine around a workspace.
 func openBox(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) {
 	engine := namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()})
-	lent := workspace.Lend(ws)
-	sandbox, err := engine.Open(ctx, caisson.SandboxSpec{
-		ID: caisson.NewSandboxID(), Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: lent.Objects, GitTrees: lent.Trees, Home: ws.Home,
-	})
+	sandbox, err := engine.Open(ctx, around(ws))
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}

@@ -306,7 +306,7 @@ func (r *repository) writeView() error {
 		return err
 	}
 	// It names no branch, so that no reference moves what a person checked out.
-	return writeFile(filepath.Join(r.view, "HEAD"), []byte("ref: refs/caisson/none\n"), 0o600)
+	return writeFile(filepath.Join(r.view, "HEAD"), []byte("ref: "+noRef+"\n"), 0o600)
 }
 
 // shallow returns the commits at which the history ends, as git notes them; nil

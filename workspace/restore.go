@@ -1,10 +1,12 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caisson-run/caisson"
@@ -23,6 +25,9 @@ type Restored struct {
 	Before  Snapshot        `json:"before"`         // the tree as it was until now: what undoes it
 	Changes []Change        `json:"changes"`        // that were made to the tree
 	Left    []caisson.Bytes `json:"left,omitempty"` // repositories in the tree, of which a snapshot holds no files
+	// Submodules are those whose files were changed, and those of which the
+	// snapshot holds no files, which were left as they are.
+	Submodules []SubmoduleSnapshot `json:"submodules,omitempty"`
 }
 
 // put brings the tree from one snapshot to another. It is a checkout with a head
@@ -41,13 +46,13 @@ mv "$own/index" "$CAISSON_SHADOW/caisson-index"
 rm -rf "$own"
 `
 
-// RestoreFiles brings files back as a snapshot holds them. It is done inside a
-// box, after a snapshot of what is there, so that nothing is lost and it can be
-// undone. Files that the snapshot does not hold are removed only where the
-// whole tree is restored; ignored files stay, and one in the way of a file
-// stops it before anything is written (CodeWorkspaceDirty). The branch, and what
-// is checked out and staged inside, stay as they are. The caller sees to it that
-// nobody works in the workspace.
+// RestoreFiles brings files back as a snapshot holds them, those of submodules
+// too. It is done inside a box, after a snapshot of what is there, so that nothing
+// is lost and it can be undone. Files that the snapshot does not hold are removed
+// only where the whole tree is restored; ignored files stay, and one in the way of
+// a file stops it before anything is written (CodeWorkspaceDirty). The branch, and
+// what is checked out and staged inside, stay as they are, in submodules too. The
+// caller sees to it that nobody works in the workspace.
 func (w *Workspaces) RestoreFiles(ctx context.Context, ws caisson.Workspace, given Box, spec RestoreSpec) (Restored, error) {
 	result := Restored{From: spec.Name}
 	for i, p := range spec.Paths {
@@ -58,47 +63,208 @@ func (w *Workspaces) RestoreFiles(ctx context.Context, ws caisson.Workspace, giv
 		spec.Paths[i] = clean
 	}
 	err := w.withTree(ctx, ws, given, func(t *treeLook) error {
-		wanted, err := w.git.line(ctx, t.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", spec.Commit+"^{tree}"))
+		parts, err := t.parts(ctx, spec, &result)
 		if err != nil {
-			return caisson.Errorf(caisson.CodeNotFound, "snapshot %s is gone", spec.Name)
-		}
-		if err := t.checkPaths(ctx, spec, wanted); err != nil {
 			return err
 		}
 		if result.Before, err = t.takeNow(ctx, "before "+spec.Name+" was restored"); err != nil {
 			return err
 		}
-		if result.Before.Partial != "" {
-			return caisson.Errorf(caisson.CodeWorkspaceDirty, "some files of %s cannot be kept, and could be lost: %s", ws.Name, result.Before.Partial).
-				WithHint("Make them readable, or move them away, and try again.")
-		}
-		from, err := w.git.line(ctx, t.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", result.Before.Commit+"^{tree}"))
-		if err != nil {
-			return failed("look at the snapshot", err)
-		}
-		to, left, err := t.goal(ctx, from, wanted, spec.Paths)
-		if err != nil {
+		if parts, err = t.keptNow(parts, &result); err != nil {
 			return err
 		}
-		result.Left = left
-		if result.Changes, err = w.changes(ctx, t.repo, from, to); err != nil || from == to {
-			return err
-		}
-		goal, err := t.made(ctx, to, "restore")
-		if err != nil {
-			return err
-		}
-		out := &limitedBuffer{limit: 64 << 10}
-		if said, err := w.inside(ctx, ws, t.box, put, out, "CAISSON_FROM="+result.Before.Commit, "CAISSON_TO="+goal); err != nil {
-			if strings.Contains(said, "would be overwritten") || strings.Contains(said, "would lose untracked files") {
-				return caisson.Errorf(caisson.CodeWorkspaceDirty, "files are in the way that no snapshot holds; nothing was changed: %s", said).
-					WithHint("Ignored files are never overwritten. Move them away and try again.")
+		for _, p := range parts { // all that can be refused, before anything is written
+			if err := p.prepare(ctx, t, &result); err != nil {
+				return err
 			}
-			return caisson.AsError(err).WithHint("The tree may be restored in part. As it was before: `caisson workspace restore %s --snapshot %s`.", ws.Name, strings.TrimPrefix(result.Before.Name, "@"))
+		}
+		for i, p := range parts {
+			if err := p.put(ctx, t, result.Before.Name, i > 0); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
 	return result, err
+}
+
+// keptNow refuses where files that are there now could not be kept. A submodule
+// that could not be kept at all is left as it is, and told.
+func (t *treeLook) keptNow(parts []*part, result *Restored) ([]*part, error) {
+	unkept := map[string]SubmoduleSnapshot{}
+	for _, m := range result.Before.Submodules {
+		if m.Unkept != "" {
+			unkept[m.Path] = m
+		}
+	}
+	partial := result.Before.Partial
+	parts = slices.DeleteFunc(parts, func(p *part) bool {
+		if p.module == nil {
+			return false
+		}
+		m := unkept[p.module.Path]
+		if m.Commit != "" {
+			partial = cmp.Or(partial, printable(m.Path)+": "+m.Unkept)
+		}
+		if m.Unkept != "" {
+			result.Submodules = append(result.Submodules, SubmoduleSnapshot{Path: m.Path, Unkept: m.Unkept})
+		}
+		return m.Unkept != ""
+	})
+	if partial != "" {
+		return nil, caisson.Errorf(caisson.CodeWorkspaceDirty, "some files of %s cannot be kept, and could be lost: %s", t.ws.Name, partial).
+			WithHint("Make them readable, or move them away, and try again.")
+	}
+	return parts, nil
+}
+
+// part is a tree being brought back: that of the workspace, or of a submodule.
+type part struct {
+	*treeLook
+	module *caisson.Submodule // nil: the workspace's own
+	wanted string             // tree
+	paths  []string           // none: all of it
+
+	before, goal string // commits; goal is "" where nothing is to be done
+}
+
+// parts finds what is to be brought back of the tree and of submodules, and
+// refuses paths of which the snapshot has nothing. Submodules of which it holds no
+// files are told.
+func (t *treeLook) parts(ctx context.Context, spec RestoreSpec, result *Restored) ([]*part, error) {
+	wanted, err := t.treeOf(ctx, spec.Commit)
+	if err != nil {
+		return nil, caisson.Errorf(caisson.CodeNotFound, "snapshot %s is gone", spec.Name)
+	}
+	modules := madeModules(t.ws)
+	own := spec
+	own.Paths = slices.DeleteFunc(slices.Clone(spec.Paths), func(p string) bool { return innermost(modules, p) != nil })
+	var parts []*part
+	if len(own.Paths) > 0 || len(spec.Paths) == 0 {
+		if err := t.checkPaths(ctx, own, wanted); err != nil {
+			return nil, err
+		}
+		parts = append(parts, &part{treeLook: t, wanted: wanted, paths: own.Paths})
+	}
+	ref := refOf(t.ws, spec.Name)
+	if pins, err := t.w.pins(ctx, t.repo, cmp.Or(ref, noRef)); err != nil || pins[ref] != spec.Commit {
+		ref = noRef // it is not the snapshot of that name, and submodules have none of it
+	}
+	for _, m := range modules {
+		p := &part{module: &m}
+		named := false
+		for _, at := range spec.Paths {
+			if in := innermost(modules, at); in != nil && in.Path == m.Path {
+				p.paths, named = append(p.paths, strings.TrimPrefix(at, m.Path+"/")), true
+			} else if at == "." || at == m.Path || strings.HasPrefix(m.Path, at+"/") {
+				p.paths = append(p.paths, ".")
+			}
+		}
+		if len(spec.Paths) > 0 && len(p.paths) == 0 {
+			continue
+		}
+		why := t.findIn(ctx, p, ref)
+		if why != "" && named {
+			return nil, caisson.Errorf(caisson.CodeNotFound, "snapshot %s holds no files of submodule %s: %s", spec.Name, printable(m.Path), why)
+		}
+		if why != "" {
+			result.Submodules = append(result.Submodules, SubmoduleSnapshot{Path: m.Path, Unkept: why})
+			continue
+		}
+		if err := p.checkPaths(ctx, RestoreSpec{Name: spec.Name, Paths: p.paths}, p.wanted); err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+// innermost returns the submodule in which a path is; nil where it is in none.
+func innermost(modules []caisson.Submodule, at string) *caisson.Submodule {
+	var in *caisson.Submodule
+	for i, m := range modules {
+		if strings.HasPrefix(at, m.Path+"/") && (in == nil || len(m.Path) > len(in.Path)) {
+			in = &modules[i]
+		}
+	}
+	return in
+}
+
+// findIn looks for the tree of a submodule under the name of a snapshot, or tells
+// why there is none.
+func (t *treeLook) findIn(ctx context.Context, p *part, ref string) (why string) {
+	of, err := t.into(ctx, *p.module)
+	if err != nil {
+		return caisson.AsError(err).Error()
+	}
+	pins, err := t.w.pins(ctx, of.repo, ref)
+	if err == nil && pins[ref] == "" {
+		return "the snapshot was taken without it"
+	}
+	if err == nil {
+		p.treeLook = of
+		p.wanted, err = of.treeOf(ctx, pins[ref])
+	}
+	if err != nil {
+		return caisson.AsError(err).Error()
+	}
+	return ""
+}
+
+// treeOf returns the tree of a commit.
+func (t *treeLook) treeOf(ctx context.Context, commit string) (string, error) {
+	return t.w.git.line(ctx, t.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}"))
+}
+
+// prepare finds out what is to be there, with the tree as it is kept now.
+func (p *part) prepare(ctx context.Context, whole *treeLook, result *Restored) error {
+	at := ""
+	p.before = result.Before.Commit
+	if p.module != nil {
+		at, p.before = p.module.Path+"/", whole.seen.Modules[p.module.GitDir].Snapshot.Commit
+	}
+	from, err := p.treeOf(ctx, p.before)
+	if err != nil {
+		return failed("look at the snapshot", err)
+	}
+	to, left, err := p.treeLook.goal(ctx, from, p.wanted, p.paths)
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		path = caisson.Bytes(at) + path
+		if !slices.ContainsFunc(madeModules(whole.ws), func(m caisson.Submodule) bool { return m.Path == string(path) }) {
+			result.Left = append(result.Left, path)
+		}
+	}
+	changes, err := p.w.changes(ctx, p.repo, from, to)
+	if err != nil || from == to {
+		return err
+	}
+	if p.module != nil {
+		changes = below(p.module.Path, changes)
+		result.Submodules = append(result.Submodules, SubmoduleSnapshot{Path: p.module.Path, Commit: p.before, Changed: true})
+	}
+	result.Changes = append(result.Changes, changes...)
+	p.goal, err = p.made(ctx, to, "restore")
+	return err
+}
+
+// put writes it. begun: something of the workspace was written before.
+func (p *part) put(ctx context.Context, whole *treeLook, before string, begun bool) error {
+	if p.goal == "" {
+		return nil
+	}
+	out := &limitedBuffer{limit: 64 << 10}
+	said, err := p.w.inside(ctx, p.ws, p.box, put, out, "CAISSON_FROM="+p.before, "CAISSON_TO="+p.goal)
+	if err == nil {
+		return nil
+	}
+	if !begun && (strings.Contains(said, "would be overwritten") || strings.Contains(said, "would lose untracked files")) {
+		return caisson.Errorf(caisson.CodeWorkspaceDirty, "files are in the way that no snapshot holds; nothing was changed: %s", said).
+			WithHint("Ignored files are never overwritten. Move them away and try again.")
+	}
+	return caisson.AsError(err).WithHint("The tree may be restored in part. As it was before: `caisson workspace restore %s --snapshot %s`.", whole.ws.Name, strings.TrimPrefix(before, "@"))
 }
 
 // made returns a commit of a tree, which nothing holds yet.

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,13 +69,13 @@ func (c *creation) makeShadow(ctx context.Context) error {
 	if b.ShadowDevice, b.ShadowInode, err = directoryID(c.ws.Shadow); err != nil {
 		return failed("look at the shadow", err)
 	}
-	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, "refs/caisson/base": c.ws.Base}
+	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, baseRef: c.ws.Base}
 	tree, tip, err := c.treeAndTip(ctx)
 	if err != nil {
 		return failed("look at the base", err)
 	}
 	if c.ws.BaseRef != "" {
-		refs["refs/heads/"+c.ws.BaseRef] = orElse(tip, c.ws.Base)
+		refs["refs/heads/"+c.ws.BaseRef] = cmp.Or(tip, c.ws.Base)
 	}
 	index, err := readInside(filepath.Dir(c.index()), "index", 1<<30)
 	if err != nil {

@@ -67,6 +67,8 @@ type Snapshot struct {
 	Ref     string `json:"ref"`               // outside
 	Changed bool   `json:"changed"`           // since the last snapshot
 	Partial string `json:"partial,omitempty"` // why some files are not in it
+	// Submodules are the trees of submodules, which are kept beside it.
+	Submodules []SubmoduleSnapshot `json:"submodules,omitempty"`
 }
 
 // SnapshotRef is the reference that holds the tree after a turn of a run.
@@ -86,15 +88,19 @@ func (w *Workspaces) Snapshot(ctx context.Context, ws caisson.Workspace, given B
 	var snap Snapshot
 	err := w.withTree(ctx, ws, given, func(t *treeLook) error {
 		var err error
-		if snap, err = t.take(ctx, "snapshot of "+string(run)+" after turn "+strconv.Itoa(turn)); err != nil {
+		message := "snapshot of " + string(run) + " after turn " + strconv.Itoa(turn)
+		if snap, err = t.take(ctx, message); err != nil {
 			return err
 		}
 		snap.Name, snap.Ref = turnName(ws, run, turn), ref
 		if err := t.keep(ctx, ref, snap.Commit); err != nil {
 			return err
 		}
+		if err := t.keepModules(ctx, ref, message, &snap); err != nil {
+			return err
+		}
 		if turn > keepLast {
-			w.thin(ctx, t.repo, turnPrefix(run))
+			t.thin(ctx, turnPrefix(run))
 		}
 		return t.note()
 	})
@@ -179,7 +185,7 @@ func (t *treeLook) take(ctx context.Context, message string) (Snapshot, error) {
 	now := taken{fields[0], fields[1], fields[2]}
 	snap := Snapshot{Commit: now.Commit, Changed: now != before}
 	if len(fields) > 3 {
-		if snap.Partial = orElse(complaint, "some files could not be read"); diskCode(nil, complaint) == caisson.CodeDiskFull {
+		if snap.Partial = cmp.Or(complaint, "some files could not be read"); diskCode(nil, complaint) == caisson.CodeDiskFull {
 			return Snapshot{}, caisson.Errorf(caisson.CodeDiskFull, "there is no room to keep the tree of %s: %s", ws.Name, complaint)
 		}
 	}
@@ -206,11 +212,12 @@ func (w *Workspaces) inside(ctx context.Context, ws caisson.Workspace, box Box, 
 
 // insideCommand runs a command of ours in a box and returns what it complained of.
 func (w *Workspaces) insideCommand(ctx context.Context, ws caisson.Workspace, box Box, cmd caisson.Command) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, insideDeadline)
+	cmd.Deadline = cmp.Or(cmd.Deadline, insideDeadline)
+	ctx, cancel := context.WithTimeout(ctx, cmd.Deadline)
 	defer cancel()
 	complaint := &tailBuffer{limit: maxComplaint}
 	cmd.Env = append(cmd.Env, "CAISSON_LOOK="+rand.Text(), "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "CAISSON_SHADOW="+ws.Shadow, "CAISSON_TREE="+ws.Path)
-	cmd.Stderr, cmd.Deadline = complaint, insideDeadline
+	cmd.Stderr = complaint
 	proc, err := box.Hold(ctx, cmd)
 	if err != nil {
 		return "", err

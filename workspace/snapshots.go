@@ -13,7 +13,7 @@ import (
 )
 
 // turnPrefix begins the references of a run's snapshots.
-func turnPrefix(run caisson.RunID) string { return "refs/caisson/runs/" + string(run) + "/" }
+func turnPrefix(run caisson.RunID) string { return runRefs + string(run) + "/" }
 
 // demandPrefix begins the references of a workspace's snapshots on demand.
 func demandPrefix(ws caisson.Workspace) string { return pin(ws.ID, "snapshots/") }
@@ -44,7 +44,10 @@ func (t *treeLook) takeNow(ctx context.Context, why string) (Snapshot, error) {
 	if snap.Ref, snap.Name, err = t.pinNow(ctx, snap.Commit); err != nil {
 		return snap, err
 	}
-	t.w.thin(ctx, t.repo, demandPrefix(t.ws))
+	if err := t.keepModules(ctx, snap.Ref, why, &snap); err != nil {
+		return snap, err
+	}
+	t.thin(ctx, demandPrefix(t.ws))
 	return snap, t.note()
 }
 
@@ -80,7 +83,11 @@ func (t *treeLook) keep(ctx context.Context, ref, commit string) error {
 	if old == commit {
 		return nil
 	}
-	if _, _, err := t.pinNow(ctx, old); err != nil {
+	moved, _, err := t.pinNow(ctx, old)
+	if err != nil {
+		return err
+	}
+	if err := t.moveModules(ctx, ref, moved); err != nil {
 		return err
 	}
 	if err := w.updateRefs(ctx, t.repo, "", refUpdate{ref, commit, old}); err != nil {
@@ -100,8 +107,11 @@ type Kept struct {
 	Why     string        `json:"why,omitempty"`
 	Changes []Change      `json:"changes"` // since the snapshot before it in the list; of the first one, since the base
 
-	number int
-	tree   string
+	// Without are the submodules of which it holds no files.
+	Without []string `json:"without,omitempty"`
+
+	number    int
+	tree, ref string
 }
 
 // Change is a file that differs.
@@ -131,7 +141,7 @@ func (w *Workspaces) Snapshots(ctx context.Context, ws caisson.Workspace, runs .
 		}
 		before = kept[i].tree
 	}
-	return kept, nil
+	return kept, w.addModules(ctx, ws, kept)
 }
 
 func (w *Workspaces) kept(ctx context.Context, repo *repository, ws caisson.Workspace, runs []caisson.RunID) ([]Kept, error) {
@@ -152,7 +162,7 @@ func (w *Workspaces) kept(ctx context.Context, repo *repository, ws caisson.Work
 		if len(f) < 4 {
 			continue
 		}
-		k := Kept{Commit: f[1], tree: f[2]}
+		k := Kept{Commit: f[1], tree: f[2], ref: f[0]}
 		seconds, _ := strconv.ParseInt(f[3], 10, 64) // what a box says
 		k.Time = time.Unix(seconds, 0).UTC()
 		if len(f) > 4 {
@@ -178,7 +188,7 @@ func (k *Kept) place(ws caisson.Workspace, ref string) bool {
 		k.number, k.Name = n, "@s"+rest
 		return err == nil
 	}
-	run, turn, _ := strings.Cut(strings.TrimPrefix(ref, "refs/caisson/runs/"), "/")
+	run, turn, _ := strings.Cut(strings.TrimPrefix(ref, runRefs), "/")
 	n, err := strconv.Atoi(turn)
 	k.Run, k.Turn, k.number = caisson.RunID(run), n, n
 	k.Name = turnName(ws, k.Run, n)

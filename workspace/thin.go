@@ -37,13 +37,12 @@ type numberedRef struct {
 
 // numbered lists the references prefix/<number>, rising.
 func (w *Workspaces) numbered(ctx context.Context, repo *repository, prefix string) ([]numberedRef, error) {
-	out, err := w.git.run(ctx, repo.in("for-each-ref", "--format=%(refname) %(objectname)", prefix))
+	pins, err := w.pins(ctx, repo, prefix)
 	if err != nil {
-		return nil, failed("list the snapshots", err)
+		return nil, err
 	}
 	var found []numberedRef
-	for line := range strings.Lines(string(out)) {
-		name, id, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+	for name, id := range pins {
 		if n, err := strconv.Atoi(strings.TrimPrefix(name, prefix)); err == nil {
 			found = append(found, numberedRef{n, name, id})
 		}
@@ -77,36 +76,24 @@ func (w *Workspaces) thin(ctx context.Context, repo *repository, prefix string) 
 // in it: to be called when they can be asked for no more. One that is replaced
 // meanwhile stays, and all with it.
 func (w *Workspaces) DropSnapshots(ctx context.Context, ws caisson.Workspace) error {
-	repo, err := w.boundRepository(ctx, ws)
-	if err != nil || repo == nil {
-		return err
-	}
-	out, err := w.git.run(ctx, repo.in("for-each-ref", "--format=%(objectname) %(refname)", demandPrefix(ws), "refs/caisson/runs/"))
-	if err != nil {
-		return failed("list the snapshots", err)
-	}
 	ours := map[caisson.RunID]bool{"": true, ws.Run: true}
-	var updates []refUpdate
-	for line := range strings.Lines(string(out)) {
-		id, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		rest, of := strings.CutPrefix(name, "refs/caisson/runs/")
+	err := w.dropFrom(ctx, ws, func(name string) (bool, error) {
+		rest, of := strings.CutPrefix(name, runRefs)
 		text, _, _ := strings.Cut(rest, "/")
 		run := caisson.RunID(text)
 		if !of {
 			run = ""
 		}
-		if _, known := ours[run]; !known {
+		if _, asked := ours[run]; !asked {
 			r, err := w.opts.Ledger.Run(ctx, run)
 			if err != nil && caisson.CodeOf(err) != caisson.CodeNotFound {
-				return err
+				return false, err
 			}
 			ours[run] = err == nil && r.Spec.Workspace == ws.ID
 		}
-		if ours[run] {
-			updates = append(updates, refUpdate{name, absent, id})
-		}
-	}
-	if err := w.updateRefs(ctx, repo, "", updates...); err != nil {
+		return ours[run], nil
+	}, demandPrefix(ws), runRefs)
+	if err != nil {
 		return failed("drop the snapshots", err)
 	}
 	return nil

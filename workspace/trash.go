@@ -134,7 +134,7 @@ func (w *Workspaces) prune(ctx context.Context, t Trashed) error {
 	for _, do := range []func() error{
 		func() error { return w.DropSnapshots(ctx, ws) },
 		func() error {
-			return w.unpin(ctx, ws, "refs/caisson/trash/", "refs/caisson/inside/", "refs/caisson/workspaces/")
+			return w.unpin(ctx, ws, trashRefs, insideRefs, workspaceRefs)
 		},
 		func() error { return removeTree(ctx, w.aside(ws, "tree")) },
 		func() error { return removeTree(ctx, w.aside(ws, "private")) },
@@ -190,8 +190,8 @@ func (w *Workspaces) dropUnnoted(ctx context.Context, id caisson.WorkspaceID) er
 		return err
 	}
 	for _, entry := range entries {
-		if temporary.MatchString(entry.Name()) {
-			if err := removeIfThere(filepath.Join(w.trash(id), entry.Name())); err != nil {
+		if atomicfile.IsTemporary(entry.Name()) {
+			if err := atomicfile.RemoveIfThere(filepath.Join(w.trash(id), entry.Name())); err != nil {
 				return err
 			}
 		}
@@ -201,11 +201,11 @@ func (w *Workspaces) dropUnnoted(ctx context.Context, id caisson.WorkspaceID) er
 		return err
 	}
 	if err != nil || ws.Removed {
-		if err := removeIfThere(w.trash(id) + ".lock"); err != nil {
+		if err := atomicfile.RemoveIfThere(w.trash(id) + ".lock"); err != nil {
 			return err
 		}
 	}
-	return errors.Join(removeIfThere(w.trash(id)), atomicfile.SyncDir(filepath.Dir(w.trash(id))))
+	return errors.Join(atomicfile.RemoveIfThere(w.trash(id)), atomicfile.SyncDir(filepath.Dir(w.trash(id))))
 }
 
 // trashRemains lists what killed processes left on its way to the trash or from

@@ -133,7 +133,7 @@ func (w *Workspaces) restore(ctx context.Context, t Trashed) error {
 		func() error { return w.moveBack(ws, "private", w.private(ws.ID), 0o700) },
 		func() error { return w.moveBack(ws, "tree", ws.Path, t.TreeMode) },
 		func() error { return w.opts.Ledger.PutWorkspace(ctx, ws) },
-		func() error { return w.unpin(ctx, ws, "refs/caisson/trash/") },
+		func() error { return w.unpin(ctx, ws, trashRefs) },
 		func() error { return w.dropTrash(ctx, ws.ID) },
 	} {
 		if err := step(); err != nil {

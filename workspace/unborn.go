@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/lockfile"
 )
 
@@ -22,9 +23,6 @@ import (
 
 // young is what may still be in the making, where no lock tells.
 const young = time.Minute
-
-// temporary are the names of files that were being written.
-var temporary = regexp.MustCompile(`^\..+\.[0-9]+\.tmp$`)
 
 func (w *Workspaces) notes() string { return filepath.Join(w.opts.StateDir, "making") }
 
@@ -104,7 +102,13 @@ func (w *Workspaces) remains() ([]remain, error) {
 		err = nil
 	}
 	for _, entry := range entries {
-		if r, there := w.noteRemain(filepath.Join(w.notes(), entry.Name())); there {
+		path := filepath.Join(w.notes(), entry.Name())
+		r, there := noteRemain(path, noteWords{
+			young: "it may be in the making", held: "the process that makes this workspace holds it",
+			left: "the process that made this workspace was ended before it was recorded",
+		})
+		if there {
+			r.remove = func(ctx context.Context) error { return w.tidyNote(ctx, path) }
 			found = append(found, r)
 		}
 	}
@@ -120,15 +124,20 @@ func (w *Workspaces) remains() ([]remain, error) {
 	return append(found, trashed...), errors.Join(err, trashErr)
 }
 
-// noteRemain tells whether who makes the workspace of a note lives.
-func (w *Workspaces) noteRemain(path string) (remain, bool) {
-	r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: path, Live: true}, remove: func(ctx context.Context) error { return w.tidyNote(ctx, path) }}
+// noteWords say what a note is where it may still be being written, where
+// somebody holds it, and where nobody does.
+type noteWords struct{ young, held, left string }
+
+// noteRemain tells whether who wrote a note lives; false where there is none any
+// more.
+func noteRemain(path string, says noteWords) (remain, bool) {
+	r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: path, Live: true}}
 	info, err := os.Lstat(path)
 	if err != nil {
 		return r, false // another has done it
 	}
 	if info.Size() == 0 && time.Since(info.ModTime()) < young {
-		r.Why = "it may be in the making" // to look at its lock could keep its maker from it
+		r.Why = says.young // to look at its lock could keep its maker from it
 		return r, true
 	}
 	held, err := lockfile.Held(path)
@@ -138,9 +147,9 @@ func (w *Workspaces) noteRemain(path string) (remain, bool) {
 	case err != nil:
 		r.Why = "whether it is held cannot be told: " + err.Error()
 	case held:
-		r.Why = "the process that makes this workspace holds it"
+		r.Why = says.held
 	default:
-		r.Live, r.Why = false, "the process that made this workspace was ended before it was recorded"
+		r.Live, r.Why = false, says.left
 	}
 	return r, true
 }
@@ -158,7 +167,7 @@ func temporaries(dir string) []remain {
 	}
 	var found []remain
 	for _, entry := range entries {
-		if !entry.Type().IsRegular() || !temporary.MatchString(entry.Name()) {
+		if !entry.Type().IsRegular() || !atomicfile.IsTemporary(entry.Name()) {
 			continue
 		}
 		info, err := entry.Info()
@@ -170,17 +179,10 @@ func temporaries(dir string) []remain {
 		if time.Since(info.ModTime()) > young {
 			r.Live, r.Why = false, "nobody writes a file for so long"
 		}
-		r.remove = func(context.Context) error { return removeIfThere(path) }
+		r.remove = func(context.Context) error { return atomicfile.RemoveIfThere(path) }
 		found = append(found, r)
 	}
 	return found
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 func (w *Workspaces) tidyNote(ctx context.Context, path string) error {

@@ -250,7 +250,8 @@ func (o *fileOp) stat() (wire.Done, error) {
 	}
 	info := infoOf(st)
 	if st.Mode().IsRegular() {
-		if info.Digest, err = o.s.digest(path); err != nil {
+		// One that cannot be read has no digest, and is there all the same.
+		if info.Digest, err = o.s.digest(path); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return wire.Done{}, err
 		}
 	}

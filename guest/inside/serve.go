@@ -259,6 +259,9 @@ func (s *server) endAll() {
 		return
 	}
 	for range 200 {
+		if childless() {
+			return
+		}
 		all, err := proctree.All()
 		left := proctree.Below(all, os.Getpid(), nil)
 		if err != nil || len(left) == 0 {
@@ -271,5 +274,21 @@ func (s *server) endAll() {
 			p.Signal(unix.SIGKILL)
 		}
 		<-time.After(time.Millisecond)
+	}
+}
+
+// childless reaps what has ended, and tells whether nothing is left. As all that
+// loses its parent falls to this process, nothing is below it then; that is told
+// here without a look at each process of the host.
+func childless() bool {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG|unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return errors.Is(err, unix.ECHILD)
+		case pid == 0:
+			return false
+		}
 	}
 }

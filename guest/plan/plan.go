@@ -49,8 +49,9 @@ type Plan struct {
 	Pids int64 `json:"pids"`
 	// CPUs binds the box to that many processors, or 0.
 	CPUs int64 `json:"cpus"`
-	// Proof is the path of a file on the box's root that anybody may read and
-	// that is granted to nobody: reading it shows whether Landlock enforces anything.
+	// Proof is the path of a file on the box's root, or of a directory, that the
+	// guest's user may read and that is granted to nobody: reading it shows whether
+	// Landlock enforces anything.
 	Proof string `json:"proof"`
 	// Mask are the places of an empty file and an empty directory that nobody
 	// may read, for the host to mount over others; empty for none.

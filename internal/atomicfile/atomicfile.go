@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"github.com/caisson-run/caisson/internal/fault"
 )
@@ -31,29 +32,36 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 // Create makes the file at path and fails with fs.ErrExist where anything,
 // a dangling link too, is in its place. Of several writers exactly one succeeds.
 func Create(path string, data []byte, mode fs.FileMode) error {
-	return put(path, data, mode, func(temporary, path string) error {
-		if err := os.Link(temporary, path); err != nil {
+	return put(path, data, mode, func(made, path string) error {
+		if err := os.Link(made, path); err != nil {
 			return err
 		}
-		return os.Remove(temporary)
+		return os.Remove(made)
 	})
 }
 
-func put(path string, data []byte, mode fs.FileMode, place func(temporary, path string) error) error {
+func put(path string, data []byte, mode fs.FileMode, place func(made, path string) error) error {
 	dir := filepath.Dir(path)
-	temporary, err := writeTemporary(dir, filepath.Base(path), data, mode)
+	made, err := writeTemporary(dir, filepath.Base(path), data, mode)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err := fault.Point("atomicfile.place.before"); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(temporary))
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(made))
 	}
-	if err := place(temporary, path); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), removeIfThere(temporary))
+	if err := place(made, path); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), RemoveIfThere(made))
 	}
 	_ = fault.Point("atomicfile.place.after")
 	return SyncDir(dir)
 }
+
+// temporary are the names that writeTemporary gives.
+var temporary = regexp.MustCompile(`^\..+\.[0-9]+\.tmp$`)
+
+// IsTemporary tells whether a file of that name is one that was not written to
+// its end, where nothing but this package writes such names.
+func IsTemporary(name string) bool { return temporary.MatchString(name) }
 
 // writeTemporary leaves a synced file that no other writer knows.
 func writeTemporary(dir, base string, data []byte, mode fs.FileMode) (string, error) {
@@ -77,7 +85,8 @@ func writeTemporary(dir, base string, data []byte, mode fs.FileMode) (string, er
 	return f.Name(), nil
 }
 
-func removeIfThere(path string) error {
+// RemoveIfThere removes the file at path. That it is not there is no error.
+func RemoveIfThere(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

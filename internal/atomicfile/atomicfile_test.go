@@ -141,5 +141,37 @@ func TestCrash(t *testing.T) {
 		if got := read(t, path); got != want {
 			t.Errorf("%s: %q", point, got)
 		}
+		entries, err := os.ReadDir(filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			if name := entry.Name(); atomicfile.IsTemporary(name) != (name != "f") {
+				t.Errorf("%s: %s is taken for another kind of file", point, name)
+			}
+		}
 	}
+}
+
+// Which names are of files that were not written to their end.
+func TestTemporaryNames(t *testing.T) {
+	for name, want := range map[string]bool{".note.123.tmp": true, "note": false, "note.1.tmp": false, ".note.tmp": false, ".note.x.tmp": false} {
+		if atomicfile.IsTemporary(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := atomicfile.RemoveIfThere(path); err != nil || exists(path) {
+			t.Error(err)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

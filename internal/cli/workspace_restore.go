@@ -18,8 +18,8 @@ func (a *app) workspaceSnapshot() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "snapshot REF", Short: "Keep the tree of a workspace as it is now", Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(workspaceNames),
 		Long: `Keep the tree of a workspace as it is now: files that are not committed too,
-ignored ones not. Each turn of a run that did more than read is kept so by
-itself. The branch is not moved. A run may be at work.`,
+and those of submodules, ignored ones not. Each turn of a run that did more than
+read is kept so by itself. The branch is not moved. A run may be at work.`,
 		Example: "  caisson workspace snapshot r7k2\n  caisson workspace snapshot r7k2 -m 'before I try by hand'",
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			snap, err := h.TakeSnapshot(ctx, args[0], why)
@@ -34,7 +34,7 @@ itself. The branch is not moved. A run may be at work.`,
 				if snap.Partial != "" {
 					text += " Not all of it: " + printable(snap.Partial)
 				}
-				fmt.Fprintln(w, text)
+				fmt.Fprintln(w, text+submodulesText(snap.Submodules))
 			})
 		}),
 	}
@@ -74,6 +74,20 @@ works in the workspace.`,
 	return cmd
 }
 
+// submodulesText tells of which submodules files are not kept, or were left.
+func submodulesText(all []workspace.SubmoduleSnapshot) string {
+	var b strings.Builder
+	for _, m := range all {
+		switch path := line(plain(m.Path), 80); {
+		case m.Unkept != "" && m.Commit != "":
+			fmt.Fprintf(&b, "\nNot all of submodule %s: %s", path, printable(m.Unkept))
+		case m.Unkept != "":
+			fmt.Fprintf(&b, "\nWithout the files of submodule %s: %s", path, printable(m.Unkept))
+		}
+	}
+	return b.String()
+}
+
 func restoredText(ref string, r workspace.Restored) string {
 	undo := strings.TrimPrefix(r.Before.Name, "@")
 	var b strings.Builder
@@ -85,5 +99,5 @@ func restoredText(ref string, r workspace.Restored) string {
 	for _, path := range r.Left {
 		fmt.Fprintf(&b, "\nLeft as it is: %s, a repository of its own", line(plain(string(path)), 80))
 	}
-	return b.String()
+	return b.String() + submodulesText(r.Submodules)
 }

@@ -101,6 +101,16 @@ func keptLine(k workspace.Kept) string {
 	if k.Why != "" {
 		text += " (" + printable(k.Why) + ")"
 	}
+	if len(k.Without) > 0 {
+		var paths []string
+		for _, path := range k.Without[:min(shownChanges, len(k.Without))] {
+			paths = append(paths, line(plain(path), 40))
+		}
+		if more := len(k.Without) - shownChanges; more > 0 {
+			paths = append(paths, fmt.Sprintf("%d more", more))
+		}
+		text += "; without the files of " + strings.Join(paths, ", ")
+	}
 	return text
 }
 

@@ -259,9 +259,11 @@ func (l *Ledger) Call(ctx context.Context, id caisson.CallID) (caisson.CallRecor
 // Calls implements [caisson.Ledger]. What follows the run in the id of a call
 // is a turn, which begins with a digit, or a generation, which does not.
 func (l *Ledger) Calls(ctx context.Context, run caisson.RunID) ([]caisson.CallRecord, error) {
-	return l.calls(ctx, run, func(r *runRow) *query {
-		return newQuery(`SELECT cid, id, state, doc FROM calls WHERE id >= ? AND id < ?`, string(r.id)+".0", string(r.id)+".:")
-	}, compareIDs)
+	return l.calls(ctx, run, turnCallsQuery, compareIDs)
+}
+
+func turnCallsQuery(r *runRow) *query {
+	return newQuery(`SELECT cid, id, state, doc FROM calls WHERE id >= ? AND id < ?`, string(r.id)+".0", string(r.id)+".:")
 }
 
 // openCalls are the states of calls that have no outcome, as the index of them
@@ -270,9 +272,11 @@ const openCalls = `state IN ('prepared', 'judged', 'asked', 'decided', 'started'
 
 // OpenCalls implements [caisson.Ledger].
 func (l *Ledger) OpenCalls(ctx context.Context, run caisson.RunID) ([]caisson.CallRecord, error) {
-	return l.calls(ctx, run, func(r *runRow) *query {
-		return newQuery(`SELECT cid, id, state, doc FROM calls INDEXED BY calls_open WHERE rid = ? AND `+openCalls+` ORDER BY cid`, r.rid)
-	}, nil)
+	return l.calls(ctx, run, openCallsQuery, nil)
+}
+
+func openCallsQuery(r *runRow) *query {
+	return newQuery(`SELECT cid, id, state, doc FROM calls INDEXED BY calls_open WHERE rid = ? AND `+openCalls+` ORDER BY cid`, r.rid)
 }
 
 // calls reads calls of a run, and orders them where the query does not.

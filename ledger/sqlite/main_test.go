@@ -93,6 +93,8 @@ func story(ctx context.Context, path, _ string) error {
 	}
 	var drive caisson.Drive
 	call, asked := ledgertest.NewCall("r", 1, 1, caisson.EffectUnsafe, strings.Repeat("ls ", 200)), ledgertest.NewCall("r", 1, 2, caisson.EffectUnsafe, "push")
+	noted := ledgertest.NewRequestCall("r", 1, someID+"1", caisson.ReachLedger, "x")
+	task := caisson.TaskEdit{Content: []byte("a plan"), Change: func(t *caisson.Task) error { t.Branch = strings.Repeat("b", 999); return nil }}
 	allow, review := caisson.Verdict{Ruling: caisson.Allow}, caisson.Verdict{Ruling: caisson.ReviewIt}
 	amount := caisson.Amount{Tokens: 3, Calls: 1}
 	steps := []func() error{
@@ -124,6 +126,24 @@ func story(ctx context.Context, path, _ string) error {
 		},
 		func() error {
 			return l.PutSandbox(ctx, caisson.SandboxRecord{ID: "s", Run: "r", State: caisson.SandboxCreating})
+		},
+		func() error { _, err := l.OpenChannel(ctx, drive, 0); return err },
+		func() error {
+			return l.TakeRequest(ctx, drive, caisson.RequestRecord{Generation: 1, ID: someID, Rejected: caisson.Errorf(caisson.CodeBusy, "busy")})
+		},
+		func() error {
+			return l.TakeRequest(ctx, drive, caisson.RequestRecord{Generation: 1, ID: someID + "1"})
+		},
+		func() error {
+			return l.TakeRequest(ctx, drive, caisson.RequestRecord{Generation: 1, ID: someID + "2"})
+		},
+		func() error {
+			_, err := l.StartCall(ctx, drive, caisson.CallStart{Call: noted, Verdict: allow, Reserve: amount})
+			return err
+		},
+		func() error {
+			_, err := l.SettleCall(ctx, drive, caisson.CallSettle{Call: noted, Outcome: caisson.OutcomeDone, Used: amount, Edit: &caisson.LedgerEdit{Task: &task}})
+			return err
 		},
 		func() error { _, err := l.AskCancel(ctx, "r", caisson.CauseUser, "a"); return err },
 		func() error {

@@ -214,7 +214,7 @@ func (l *Ledger) RejectRequest(ctx context.Context, drive caisson.Drive, generat
 // rejectTaken rejects what was taken of a run that ends and never became a
 // call. No call of it is open, so whatever request is open has none.
 func (t *tx) rejectTaken(r *runRow) error {
-	taken, err := readRequests(t, newQuery(`SELECT `+requestColumns+` FROM requests INDEXED BY requests_open WHERE rid = ? AND open = 1 ORDER BY generation, n`, r.rid))
+	taken, err := readRequests(t, takenQuery(r))
 	if err != nil {
 		return err
 	}
@@ -224,6 +224,10 @@ func (t *tx) rejectTaken(r *runRow) error {
 		}
 	}
 	return nil
+}
+
+func takenQuery(r *runRow) *query {
+	return newQuery(`SELECT `+requestColumns+` FROM requests INDEXED BY requests_open WHERE rid = ? AND open = 1 ORDER BY generation, n`, r.rid)
 }
 
 // mayRecord tells whether the call of a request may come on record.

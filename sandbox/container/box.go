@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
+	"github.com/caisson-run/caisson/sandbox/mask"
 )
 
 // endBound is how long the engine may take to be rid of a container that was
@@ -35,6 +36,11 @@ type box struct {
 	door      *door   // where the guest comes for the way out; nil where there is none
 	stream    *stream // the guest client's once that is connected
 	guest     *guest.Client
+
+	live   bool        // files can be hidden in it while it runs
+	fixed  *mask.Fixed // what was hidden when it was made, where they cannot; else nil
+	inside mask.Client // the guest, which hides first where there is something to hide
+	unmask func()      // nil where nothing is hidden
 
 	shared    bool // the engine's kernel is ours
 	root      caisson.ProcessIdentity
@@ -72,11 +78,11 @@ func (b *box) Record() caisson.SandboxRecord {
 
 // Hold implements caisson.Sandbox.
 func (b *box) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
-	return b.guest.Hold(ctx, cmd)
+	return b.inside.Hold(ctx, cmd)
 }
 
 // Files implements caisson.Sandbox.
-func (b *box) Files() caisson.Files { return b.guest.Files() }
+func (b *box) Files() caisson.Files { return b.inside.Files() }
 
 // Done implements caisson.Sandbox.
 func (b *box) Done() <-chan struct{} { return b.done }
@@ -106,6 +112,7 @@ func (b *box) watch() {
 func (b *box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
+		b.closeMasks()
 		_ = b.guest.Close() // always nil; it ends the guest by the end of its stream
 		ctx, cancel := bound(context.Background(), endBound)
 		defer cancel()
@@ -120,10 +127,22 @@ func (b *box) Close() error {
 func (b *box) abandon() error {
 	ctx, cancel := bound(context.Background(), endBound)
 	defer cancel()
+	b.closeMasks()
+	if b.guest != nil {
+		_ = b.guest.Close() // always nil
+	}
 	if b.stream != nil {
 		_ = b.stream.Close() // it may be closed already
 	}
 	return errors.Join(b.door.close(), b.remove(ctx))
+}
+
+// closeMasks releases what looks for files to hide.
+func (b *box) closeMasks() {
+	b.fixed.Close()
+	if b.unmask != nil {
+		b.unmask()
+	}
 }
 
 // remove ends the container, sees that it is gone, and then removes what it had

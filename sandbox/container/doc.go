@@ -10,8 +10,11 @@
 // with it everything inside. The environment of commands is in no argument list
 // and in nothing that the engine keeps or shows.
 //
-// Files that are hidden and private layers it refuses: a container that runs can
-// be given no mount. A way out it refuses where the engine is on another kernel.
+// Files are hidden in a box that runs where this process may enter the box's
+// mounts: as root, and in a rootless engine of its own. Else they are hidden when
+// the box is made, and nothing runs in it once there is one more to hide. Private
+// layers it refuses: a container is given no overlay. A way out it refuses where
+// the engine is on another kernel.
 //
 // What it does not promise: anything about the engine itself, which is root on
 // its machine, nor about the content of an image of the user's. Whether the

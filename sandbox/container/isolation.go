@@ -3,6 +3,7 @@ package container
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
@@ -30,6 +31,9 @@ func (b *box) report(r plan.Report, limits caisson.Limits) caisson.Isolation {
 			row.Why = "the engine's filter or its kernel has no Landlock; the container stands alone"
 		case control == caisson.ControlFiles:
 			row.By += fmt.Sprintf(", Landlock (version %d)", r.Landlock)
+		}
+		if control == caisson.ControlFiles && b.fixed != nil {
+			row.Why = strings.TrimPrefix(row.Why+"; `hide` "+sandbox.HiddenAtOpen, "; ")
 		}
 		report.Controls = append(report.Controls, row)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ const setUpBound = 10 * time.Second
 func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
 	spec, err := sandbox.Check(spec)
 	if err == nil {
-		err = sandbox.Refuse(e.Name(), spec, sandbox.Hide, sandbox.Layers)
+		err = sandbox.Refuse(e.Name(), spec, sandbox.Layers)
 	}
 	if err != nil {
 		return nil, err
@@ -75,31 +74,25 @@ func (e *Engine) raise(ctx context.Context, cli *client.Client, info system.Info
 	return b, nil
 }
 
-// cannot refuses what takes a mount or a socket that a container cannot be given
-// once it runs, rather than leave it out.
+// unmountable are characters of a path that Podman cannot be told to mount at.
+const unmountable = ",\"\n\r"
+
+// cannot refuses what the engine cannot do, rather than leave it out.
 func (e *Engine) cannot(spec caisson.SandboxSpec) error {
-	what := ""
 	if e.opts.Name == Podman {
 		if spec.Limits.Files > maxFiles { // it would raise its own limit for more, which its user may not be allowed to
 			return caisson.Errorf(caisson.CodeLimitInvalid, "Podman's sandboxes have at most %d open files for each process", maxFiles)
 		}
 		for _, m := range sandbox.Mounts(spec) {
-			if strings.ContainsAny(m.Target, ",\"\n\r") { // it takes mounts apart at these
+			if strings.ContainsAny(m.Target, unmountable) { // it takes mounts apart at these
 				return caisson.Errorf(caisson.CodePathInvalid, "Podman cannot show a path with a comma, a quote or a line break: %q", m.Target)
 			}
 		}
 	}
-	switch {
-	case spec.Egress != nil && !carries:
+	if spec.Egress != nil && !carries {
 		return e.farKernel()
-	case len(spec.Hide) > 0:
-		what = "hide files that may be added while it runs (`hide:`)"
-	case slices.ContainsFunc(spec.Mounts, func(m caisson.Mount) bool { return m.Layer }):
-		what = "lend a directory under a private layer (`caches:`)"
-	default:
-		return nil
 	}
-	return caisson.Errorf(caisson.CodeUnsupported, "engine %s cannot %s", e.opts.Name, what).WithHint("Use the engine namespace or bubblewrap, or do without.")
+	return nil
 }
 
 // farKernel is the refusal of a way out where the engine is on another kernel:
@@ -131,7 +124,13 @@ func (b *box) begin(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 			return caisson.Errorf(caisson.CodeWriteFailed, "make the socket of the way out: %w", err)
 		}
 	}
+	if err := b.readyMasks(ctx, spec); err != nil {
+		return err
+	}
 	b.user, b.plans = u, lay(spec, u, s, e.opts.Name)
+	if hides(spec) {
+		b.plans.showMasks(s.dir, spec, b.fixed.Found(), e.opts.Name)
+	}
 	if !b.commands {
 		b.plans.plan.Needs = nil
 	}
@@ -205,7 +204,7 @@ func (b *box) prove(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 	if spec.Egress != nil {
 		b.isolation = sandbox.WithEgress(b.isolation, b.guest.Mode())
 	}
-	return nil
+	return b.hide(ctx, spec)
 }
 
 // setUp sends the plan and reads the report.

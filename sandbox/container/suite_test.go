@@ -67,7 +67,8 @@ func TestSuite(t *testing.T) {
 	for _, engine := range tested() {
 		t.Run(engine.name, func(t *testing.T) {
 			options(t, engine.name, engine.env) // skips as a whole
-			h := sandboxtest.Harness{OtherRoot: true, Engine: func(t testing.TB) caisson.Engine { return open(t, options(t, engine.name, engine.env)) }}
+			// An ordinary user cannot enter the containers of root's engine.
+			h := sandboxtest.Harness{OtherRoot: true, MasksAtOpen: os.Getuid() != 0, Engine: func(t testing.TB) caisson.Engine { return open(t, options(t, engine.name, engine.env)) }}
 			if engine.name != container.Docker || os.Getuid() != 0 {
 				h.Without = ofTheGuest()
 			}

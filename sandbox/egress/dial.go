@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (p *Proxy) addresses(ctx context.Context, t rule.Target, r rule.Rule) ([]ne
 		}
 	}
 	if len(open) == 0 {
-		return nil, p.refuse(t.String(), ReasonAddress, errors.New("it has "+orElse(closed, "no address")))
+		return nil, p.refuse(t.String(), ReasonAddress, errors.New("it has "+cmp.Or(closed, "no address")))
 	}
 	return open, nil
 }

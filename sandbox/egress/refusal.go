@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -134,7 +135,7 @@ func (p *Proxy) words(r Refusal, why error) *caisson.Error {
 		text = fmt.Sprintf("the TLS greeting does not name %s in clear", r.Target)
 		hint = "Let the client send the host's name (SNI), without encrypted client hello."
 	case ReasonProtocol:
-		text = fmt.Sprintf("%s may not be spoken to in this way", orElse(r.Target, "this proxy"))
+		text = fmt.Sprintf("%s may not be spoken to in this way", cmp.Or(r.Target, "this proxy"))
 		hint = "HTTP on port 80, TLS on port 443, other protocols on a port that `network:` names; no HTTP/2 without TLS; WebSocket is the only upgrade. The proxy speaks HTTP, CONNECT and SOCKS5."
 	case ReasonCredential:
 		text = fmt.Sprintf("the credential for %s cannot be used", r.Target)
@@ -157,13 +158,6 @@ func entry(target string) string {
 		}
 	}
 	return target
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
 
 // open lists what is open, for a refusal.

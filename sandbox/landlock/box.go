@@ -39,7 +39,8 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 	if ctx.Err() != nil {
 		return nil, layout.Cancelled(ctx)
 	}
-	own, err := e.makeDir(spec.ID)
+	p := layout.Bare(spec, e.dirOf(spec.ID))
+	own, err := e.makeDir(spec.ID, p.Private)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,6 @@ func (e *Engine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sa
 		Engine: Name, Instance: e.opts.Instance, Spec: spec, Dirs: []string{own.path}, End: b.end,
 		Group: groups.Make(process.GroupSpec{ID: spec.ID, Limits: spec.Limits, Kill: true}),
 	})
-	p := layout.Bare(spec, own.path)
 	if !b.Group.Enforces(caisson.ControlCPU) {
 		p.CPUs = spec.Limits.CPUs
 	}

@@ -23,12 +23,17 @@ type dir struct {
 	lock *os.File
 }
 
-// makeDir makes it, with what the plan says must be there.
-func (e *Engine) makeDir(id caisson.SandboxID) (*dir, error) {
+// dirOf is where the directory of a box is made.
+func (e *Engine) dirOf(id caisson.SandboxID) string { return filepath.Join(e.opts.Dir, string(id)) }
+
+// makeDir makes it, with the directories in it that the plan says are the box's.
+// They are as few as can be: a file system that has removed many lately may take
+// a millisecond to find a free place for each.
+func (e *Engine) makeDir(id caisson.SandboxID, private []string) (*dir, error) {
 	if err := e.home(); err != nil {
 		return nil, err
 	}
-	d := &dir{path: filepath.Join(e.opts.Dir, string(id))}
+	d := &dir{path: e.dirOf(id)}
 	var err error
 	made := false
 	// In the moment before it is locked others may look at its lock, or take it
@@ -45,14 +50,10 @@ func (e *Engine) makeDir(id caisson.SandboxID) (*dir, error) {
 			break
 		}
 	}
-	for _, name := range []string{"tmp", "home", "workspace"} {
+	for _, path := range private {
 		if err == nil {
-			err = os.Mkdir(filepath.Join(d.path, name), 0o700)
+			err = os.Mkdir(path, 0o700)
 		}
-	}
-	if err == nil {
-		// Anybody may read it; Landlock must not let the guest.
-		err = os.WriteFile(filepath.Join(d.path, "proof"), []byte("x"), 0o644) //nolint:forbidigo // nothing is lost with it
 	}
 	if err != nil {
 		err = caisson.Errorf(caisson.CodeInternal, "make the sandbox's directory: %w", err)
@@ -144,7 +145,7 @@ func (e *Engine) removeDir(id caisson.SandboxID) error {
 	if _, err := sandbox.Check(caisson.SandboxSpec{ID: id}); err != nil || !filepath.IsAbs(e.opts.Dir) {
 		return err
 	}
-	path := filepath.Join(e.opts.Dir, string(id))
+	path := e.dirOf(id)
 	lock, err := lockDir(path, unix.LOCK_EX)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -33,7 +33,7 @@ func TestLookedAtWhileItIsMade(t *testing.T) {
 	for range 300 {
 		id := caisson.NewSandboxID()
 		at.Store(filepath.Join(e.opts.Dir, string(id)))
-		d, err := e.makeDir(id)
+		d, err := e.makeDir(id, []string{filepath.Join(e.dirOf(id), "tmp")})
 		if err != nil {
 			t.Error(err)
 			break

@@ -21,13 +21,14 @@ var accounts = []string{"/etc/passwd", "/etc/group", "/etc/nsswitch.conf"}
 
 // Bare plans a box that shares the host's file tree: everything is where it is.
 // own is the box's directory on the host, in which are its private ones; they
-// must be there when the plan is carried out.
+// must be there when the plan is carried out. The directory itself is the
+// caller's, and nothing but Landlock keeps the guest from reading it.
 func Bare(spec caisson.SandboxSpec, own string) plan.Plan {
 	p := plan.Plan{
 		ID: string(spec.ID), UID: os.Geteuid(), GID: os.Getegid(), User: userName,
 		Home: filepath.Join(own, "home"), Workspace: spec.Workspace, Tmp: spec.Limits.Tmp,
 		Private: []string{filepath.Join(own, "tmp")}, Files: spec.Limits.Files, Size: spec.Limits.Size,
-		System: system, Etc: append(etcPaths(), accounts...), Proof: filepath.Join(own, "proof"), Ptrace: spec.Ptrace,
+		System: system, Etc: append(etcPaths(), accounts...), Proof: own, Ptrace: spec.Ptrace,
 	}
 	if u, err := user.LookupId(strconv.Itoa(p.UID)); err == nil {
 		p.User = u.Username

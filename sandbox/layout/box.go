@@ -190,7 +190,7 @@ func (b *Box) hide(ctx context.Context) (err error) {
 	}
 	b.mask, err = mask.Open(mask.Options{Workspace: b.Spec.Workspace, Patterns: b.Spec.Hide, Guest: b.Root.PID, File: masks.File, Dir: masks.Dir})
 	if err == nil {
-		b.inside, err = b.mask.Guard(ctx, b.client, b.Spec.GitDir != "")
+		b.inside, err = mask.Guard(ctx, b.mask, b.client, b.Spec.GitDir != "")
 	}
 	return err
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package mask
 
 import (
@@ -16,16 +14,21 @@ type Client interface {
 	Files() caisson.Files
 }
 
+// Renewer hides, and returns what is hidden that was not before; *Mask and *Fixed.
+type Renewer interface {
+	Renew(ctx context.Context) ([]string, error)
+}
+
 // Guard hides what is there, and returns a client that hides what has come since,
 // whatever it is asked for. Where git is set, git inside is told to leave alone
 // what is hidden.
-func (m *Mask) Guard(ctx context.Context, client Client, git bool) (Client, error) {
+func Guard(ctx context.Context, m Renewer, client Client, git bool) (Client, error) {
 	g := &guard{m, client, git}
 	return g, g.renew(ctx)
 }
 
 type guard struct {
-	mask   *Mask
+	mask   Renewer
 	client Client
 	git    bool
 }

@@ -26,14 +26,14 @@ func afterFork()
 
 // script is what the child does.
 type script struct {
-	user      uintptr // the user namespace that owns the mounts
+	user      uintptr // the user namespace that owns the mounts; 0: the one that we are in
 	mounts    uintptr
 	workspace *byte
 	file, dir *byte
 	paths     []*byte
 	empty     [1]byte
 	how       unix.OpenHow
-	root      unix.Stat_t
+	masks     [2]unix.Stat_t // of file and dir
 	st        unix.Stat_t
 	results   []uint32 // errno of each path, then of the start; shared with the child
 }
@@ -59,7 +59,9 @@ func (m *Mask) cover(paths []string) []unix.Errno {
 	if err != nil {
 		return fail(err)
 	}
-	defer unix.Close(user)
+	if user != 0 {
+		defer unix.Close(user)
+	}
 	defer unix.Close(mounts)
 	s, release, err := m.prepare(paths)
 	if err != nil {
@@ -101,7 +103,22 @@ func (m *Mask) namespaces() (user, mounts int, err error) {
 		return -1, -1, err
 	}
 	unix.CloseOnExec(user)
+	if ours, err := sameAsOurs(user); err != nil || ours {
+		_ = unix.Close(user)
+		return 0, mounts, err
+	}
 	return user, mounts, nil
+}
+
+// sameAsOurs tells whether a user namespace is the one that this process is in,
+// which the kernel lets nobody enter again.
+func sameAsOurs(user int) (bool, error) {
+	var theirs, ours unix.Stat_t
+	if err := unix.Fstat(user, &theirs); err != nil {
+		return false, err
+	}
+	err := unix.Stat("/proc/self/ns/user", &ours)
+	return ours.Dev == theirs.Dev && ours.Ino == theirs.Ino, err
 }
 
 // prepare makes everything that the child needs.
@@ -165,7 +182,10 @@ func fork(s *script) (uintptr, syscall.Errno) {
 //go:norace
 func (s *script) start() {
 	start := &s.results[len(s.paths)]
-	_, _, e := syscall.RawSyscall(unix.SYS_SETNS, s.user, unix.CLONE_NEWUSER, 0)
+	e := syscall.Errno(0)
+	if s.user != 0 {
+		_, _, e = syscall.RawSyscall(unix.SYS_SETNS, s.user, unix.CLONE_NEWUSER, 0)
+	}
 	if e == 0 {
 		_, _, e = syscall.RawSyscall(unix.SYS_SETNS, s.mounts, unix.CLONE_NEWNS, 0)
 	}
@@ -175,7 +195,10 @@ func (s *script) start() {
 	}
 	at, _, e := syscall.RawSyscall6(unix.SYS_OPENAT, atCWD, uintptr(unsafe.Pointer(s.workspace)), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0, 0, 0)
 	if e == 0 {
-		_, _, e = syscall.RawSyscall6(sysFstatat, atCWD, uintptr(unsafe.Pointer(s.file)), uintptr(unsafe.Pointer(&s.root)), unix.AT_SYMLINK_NOFOLLOW, 0, 0)
+		_, _, e = syscall.RawSyscall6(sysFstatat, atCWD, uintptr(unsafe.Pointer(s.file)), uintptr(unsafe.Pointer(&s.masks[0])), unix.AT_SYMLINK_NOFOLLOW, 0, 0)
+	}
+	if e == 0 {
+		_, _, e = syscall.RawSyscall6(sysFstatat, atCWD, uintptr(unsafe.Pointer(s.dir)), uintptr(unsafe.Pointer(&s.masks[1])), unix.AT_SYMLINK_NOFOLLOW, 0, 0)
 	}
 	*start = uint32(e)
 	if e != 0 {
@@ -212,8 +235,10 @@ func (s *script) mount(fd uintptr) syscall.Errno {
 	case unix.S_IFDIR:
 		with = s.dir
 	}
-	if s.st.Dev == s.root.Dev {
-		return 0 // hidden already: the workspace is on another device than the box's root
+	for i := range s.masks {
+		if s.st.Dev == s.masks[i].Dev && s.st.Ino == s.masks[i].Ino {
+			return 0 // hidden already
+		}
 	}
 	tree, _, e := syscall.RawSyscall(unix.SYS_OPEN_TREE, atCWD, uintptr(unsafe.Pointer(with)), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if e != 0 {

@@ -11,6 +11,10 @@
 // watches left. Where more matches, or there is more to look through, than the
 // bounds say, Renew fails, and nothing must run then.
 //
+// Fixed is for boxes that can be given no mount once they run, container engines'
+// for one: what matches when the box is made is masked by its maker, and once
+// there is more, Renew fails.
+//
 // What is not promised: a file that is put there while a command runs can be
 // read by that command until the next Renew. Neither can a second name of the
 // same file that does not match (a hard link), what a program has open already,

@@ -11,27 +11,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/internal/glob"
 )
 
-const (
-	maxEntries = 2_000_000 // looked at in one pass: some 5 s
-	maxFound   = 4096      // hidden: the kernel bounds the mounts of a namespace at 100,000
-	maxWatches = 32 << 10  // a user's are some 200,000 on most machines, and editors want them too
-	maxDepth   = 512
-)
+// maxWatches bounds the watches: a user's are some 200,000 on most machines, and
+// editors want them too.
+const maxWatches = 32 << 10
 
 // finder finds what matches in a tree, the first time and what is new then.
 type finder struct {
 	top      string
 	at       int // descriptor of top
-	patterns []pattern
+	patterns patterns
 
 	watch   int              // inotify descriptor; -1: there are no watches, and all is read each time
 	watched map[int32]string // directories by watch
@@ -43,14 +36,11 @@ type finder struct {
 }
 
 func newFinder(top string, patterns []string) (*finder, error) {
-	f := &finder{top: top, watch: -1, at: -1, buf: make([]byte, 16<<10), links: map[string]bool{}}
-	for _, p := range patterns {
-		re, err := glob.Compile(p)
-		if err != nil {
-			return nil, caisson.Errorf(caisson.CodeConfigInvalid, "the pattern %q to hide cannot be read", p)
-		}
-		f.patterns = append(f.patterns, newPattern(p, re))
+	compiled, err := compile(patterns)
+	if err != nil {
+		return nil, err
 	}
+	f := &finder{top: top, patterns: compiled, watch: -1, at: -1, buf: make([]byte, 16<<10), links: map[string]bool{}}
 	at, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, errLook(top, err)
@@ -96,66 +86,13 @@ func (f *finder) find(ctx context.Context) ([]string, error) {
 	}
 	f.fresh = false
 	if changed {
-		for link := range f.links {
-			if _, err := os.Readlink(filepath.Join(f.top, link)); err != nil {
-				delete(f.links, link)
-				continue
-			}
-			to, within := target(f.top, link)
-			if within {
-				f.found = append(f.found, to)
-			}
-		}
+		f.found = append(f.found, behind(f.top, f.links)...)
 	}
 	if len(f.found) > maxFound {
 		f.fresh = true
-		return nil, errTooMany(fmt.Sprintf("names %d files", len(f.found)), maxFound)
+		return nil, errFound(len(f.found))
 	}
 	return f.found, nil
-}
-
-func (f *finder) matches(path string) bool {
-	name := path[strings.LastIndexByte(path, '/')+1:]
-	for i := range f.patterns {
-		if f.patterns[i].matches(path, name) {
-			return true
-		}
-	}
-	return false
-}
-
-// pattern is one that is quick where it speaks of names alone, as most do: an
-// expression over whole paths takes a second for each million of them.
-type pattern struct {
-	re *regexp.Regexp
-	// names: it is **/ before what has no slash, and re is of that.
-	names bool
-	// literal is a name without a special character, else empty.
-	literal string
-}
-
-func newPattern(text string, re *regexp.Regexp) pattern {
-	name, anywhere := strings.CutPrefix(text, "**/")
-	if !anywhere || strings.ContainsAny(name, "/") || strings.Contains(name, "**") {
-		return pattern{re: re}
-	}
-	if !strings.ContainsAny(name, `*?[]{},\\`) {
-		return pattern{names: true, literal: name}
-	}
-	if of, err := glob.Compile(name); err == nil {
-		return pattern{re: of, names: true}
-	}
-	return pattern{re: re}
-}
-
-func (p *pattern) matches(path, name string) bool {
-	switch {
-	case p.literal != "":
-		return name == p.literal
-	case p.names:
-		return p.re.MatchString(name)
-	}
-	return p.re.MatchString(path)
 }
 
 // visit looks at one entry. kind is its type, or 0 where it is not known.
@@ -163,7 +100,7 @@ func (f *finder) visit(ctx context.Context, path string, kind fs.FileMode, depth
 	if filepath.Base(path) == ".git" {
 		return nil
 	}
-	if f.matches(path) {
+	if f.patterns.match(path) {
 		if len(f.found) <= maxFound {
 			f.found = append(f.found, path)
 		}
@@ -283,7 +220,7 @@ func (f *finder) event(ctx context.Context, wd int32, mask uint32, name string) 
 	var kind fs.FileMode
 	if mask&unix.IN_ISDIR != 0 {
 		kind = fs.ModeDir
-	} else if f.matches(path) {
+	} else if f.patterns.match(path) {
 		if _, err := os.Readlink(filepath.Join(f.top, path)); err == nil {
 			kind = fs.ModeSymlink
 		}

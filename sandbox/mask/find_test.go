@@ -121,8 +121,8 @@ func TestPatterns(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", ".env", "x.pem", "a*", "kk", "ab", "a\nb", "\xff"}), 1, 4).Draw(t, "path"), "/")
-		f := finder{patterns: []pattern{newPattern(text, re)}}
-		if got, want := f.matches(path), re.MatchString(path); got != want {
+		all := patterns{newPattern(text, re)}
+		if got, want := all.match(path), re.MatchString(path); got != want {
 			t.Errorf("%q on %q: %v, want %v", text, path, got, want)
 		}
 	})

@@ -4,11 +4,7 @@ package mask
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -55,16 +51,13 @@ func Open(opts Options) (*Mask, error) {
 	return &Mask{opts: opts, guest: guest, finder: f}, nil
 }
 
-// rounds bounds how often a tree is looked at again that changes meanwhile.
-const rounds = 16
-
 // Renew hides what matches, and later what has come since the last time, and
 // returns it. After an error nothing may run or be read inside.
 func (m *Mask) Renew(ctx context.Context) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return nil, caisson.Errorf(caisson.CodeSandboxLost, "the sandbox has ended")
+		return nil, errEnded()
 	}
 	var hidden []string
 	for range rounds {
@@ -87,8 +80,7 @@ func (m *Mask) Renew(ctx context.Context) ([]string, error) {
 		}
 		// What was moved meanwhile is found where it is now.
 	}
-	return nil, caisson.Errorf(caisson.CodeIsolationUnavailable, "what is to be hidden cannot be: it is moved all the time").
-		WithHint("Stop what moves it: a job inside, or a program on the host.")
+	return nil, errMoved()
 }
 
 // coverAll hides what was found, and tells whether some of it has gone.
@@ -122,28 +114,4 @@ func (m *Mask) Close() {
 		m.finder.close()
 		_ = unix.Close(m.guest)
 	}
-}
-
-// target returns what a link in the workspace leads to, relative to it, if that
-// is in the workspace.
-func target(workspace, link string) (string, bool) {
-	to, err := filepath.EvalSymlinks(filepath.Join(workspace, link))
-	if err != nil {
-		return "", false // it leads nowhere
-	}
-	rel, within := strings.CutPrefix(to, workspace+"/")
-	return rel, within
-}
-
-// errTooMany is for a tree that is beyond the bounds.
-func errTooMany(what string, most int) error {
-	return caisson.Errorf(caisson.CodeIsolationUnavailable, "`hide` %s, more than %d", what, most).
-		WithHint("Name directories instead of the files in them, or keep fewer files in the workspace.")
-}
-
-func errLook(path string, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return caisson.Errorf(caisson.CodeCancelled, "cancelled while looking for what to hide: %w", err)
-	}
-	return caisson.Errorf(caisson.CodeIsolationUnavailable, "%w", fmt.Errorf("look through %q for what to hide: %w", path, err))
 }

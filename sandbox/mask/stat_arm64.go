@@ -1,3 +1,5 @@
+//go:build linux
+
 package mask
 
 import "golang.org/x/sys/unix"

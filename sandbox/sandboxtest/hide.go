@@ -110,6 +110,10 @@ func filesAddedLaterAreHidden(t *testing.T, h Harness) {
 		return
 	}
 	at := func(name string) string { return filepath.Join(o.ws, name) }
+	if h.MasksAtOpen {
+		o.refusesLate(at)
+		return
+	}
 	o.sh("mkdir made && echo own > made/file")
 	for name, change := range map[string]func(){
 		"added":    func() { write(t, at("made/.env"), hiddenText, 0o644) },
@@ -146,6 +150,68 @@ func filesAddedLaterAreHidden(t *testing.T, h Harness) {
 	}
 	if exit, err := p.Wait(t.Context()); err != nil || exit.Code == 0 {
 		t.Errorf("what came while a command was held can be read: exit %d, %v", exit.Code, err)
+	}
+}
+
+// refusesLate is for an engine that can hide nothing in an open sandbox: while
+// there is something more to hide, nothing runs, and no file is looked at.
+func (o *opened) refusesLate(at func(string) string) {
+	o.sh("mkdir made && echo own > made/file")
+	for name, change := range map[string]func() (undo func()){
+		"made/.env": func() func() {
+			write(o.t, at("made/.env"), hiddenText, 0o644)
+			return func() { remove(o.t, at("made/.env")) }
+		},
+		"x/y/secrets": func() func() {
+			makeDir(o.t, at("x/y/secrets"))
+			write(o.t, at("x/y/secrets/key"), hiddenText, 0o644)
+			return func() { remove(o.t, at("x")) }
+		},
+		"plain": func() func() { // a link that matches leads to it
+			write(o.t, at("plain"), hiddenText, 0o644)
+			makeDir(o.t, at("l"))
+			if err := os.Symlink("../plain", at("l/.env")); err != nil {
+				o.t.Fatal(err)
+			}
+			return func() { remove(o.t, at("l")); remove(o.t, at("plain")) }
+		},
+	} {
+		undo := change()
+		_, err := o.Hold(o.t.Context(), caisson.Command{Argv: []string{"true"}})
+		if caisson.CodeOf(err) != caisson.CodeIsolationUnavailable || !strings.Contains(err.Error(), name) || !strings.Contains(caisson.AsError(err).Hint, "anew") {
+			o.t.Errorf("with %s there, a command: %v; want it refused by that name", name, err)
+		}
+		if _, err := o.Files().Read(o.t.Context(), "made/file", 0, 0); caisson.CodeOf(err) != caisson.CodeIsolationUnavailable {
+			o.t.Errorf("with %s there, a file: %v", name, err)
+		}
+		undo()
+		if got := o.sh("cat made/file"); got != "own" {
+			o.t.Errorf("with %s gone again: %q", name, got)
+		}
+	}
+	held, err := o.Hold(o.t.Context(), caisson.Command{Line: "cat late/.env"})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	makeDir(o.t, at("late"))
+	write(o.t, at("late/.env"), hiddenText, 0o644)
+	if err := held.Release(); caisson.CodeOf(err) != caisson.CodeIsolationUnavailable {
+		o.t.Errorf("what was held before it came: %v", err)
+	}
+	held.Drop()
+	remove(o.t, at("late"))
+	// One that was hidden is replaced: another file is there now.
+	write(o.t, at("new"), hiddenText, 0o644)
+	rename(o.t, at("new"), at(".env"))
+	if _, err := o.Hold(o.t.Context(), caisson.Command{Argv: []string{"true"}}); caisson.CodeOf(err) != caisson.CodeIsolationUnavailable {
+		o.t.Errorf("with another file in the place of a hidden one: %v", err)
+	}
+}
+
+func remove(t testing.TB, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -191,6 +257,9 @@ func hiddenFilesCannotBeMovedAway(t *testing.T, h Harness) {
 	if _, err := job.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if h.MasksAtOpen {
+		return // what the job has left is refused, not hidden
+	}
 	o.unseen()
 }
 
@@ -217,6 +286,9 @@ func hiddenFilesStayCommitted(t *testing.T, h Harness) {
 git checkout -q .; git reset -q --hard; git checkout -q -b other HEAD~1; git checkout -q work`)
 	if got := o.sh("git show --name-status --format= HEAD; git status --porcelain"); got != "A\tx" {
 		t.Errorf("git inside committed and sees %q", got)
+	}
+	if h.MasksAtOpen {
+		return
 	}
 	write(t, filepath.Join(o.ws, "late.key"), hiddenText, 0o644)
 	if got := o.sh(identity + "git add -A; git status --porcelain"); got != "" {

@@ -32,6 +32,9 @@ type Harness struct {
 	OtherKernel bool
 	// OtherRoot: the programs inside are not this host's but an image's.
 	OtherRoot bool
+	// MasksAtOpen: files are hidden when a sandbox is opened, and nothing runs in
+	// it once there is one more to hide.
+	MasksAtOpen bool
 	// SharedPaths: there is no file tree of its own. What is at a path of the
 	// host is at that path inside, or refused; nothing can be shown elsewhere.
 	SharedPaths bool

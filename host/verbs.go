@@ -1,0 +1,87 @@
+package host
+
+import (
+	"path/filepath"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/tool"
+	"github.com/caisson-run/caisson/verb"
+	"github.com/caisson-run/caisson/verb/declared"
+)
+
+// verbs are what the sandbox of a session can ask for, by what it has.
+func (s *session) verbs() []caisson.Tool {
+	scene := verb.Scene{
+		Outside: s.host.outside, Sandbox: s.box, Workspace: s.workDir(), Run: s.run.ID,
+		Env: s.host.programEnv(), Lookup: s.host.env, SpillDir: s.spillDir(),
+	}
+	out := []caisson.Tool{tool.AskTool{}}
+	if s.ws != nil {
+		scene.Branch, scene.Repo = s.ws.Branch, s.repoTop()
+		tree := verb.Tree{Workspaces: s.host.workspaces, Workspace: *s.ws, Sandbox: s.box, Import: s.importWork}
+		out = append(out, verb.Push{Tree: tree}, verb.Snapshot{Tree: tree})
+	}
+	if s.network != nil {
+		out = append(out, netAllow{networkTool{s.network.proxy}})
+	}
+	for _, d := range s.config.Verbs {
+		if d.Dir == declared.DirHostRepo && scene.Repo == "" {
+			continue
+		}
+		out = append(out, verb.NewDeclared(d, scene))
+	}
+	return out
+}
+
+// netAllow is the network's tool as a verb. Its calls are those of the tool, so
+// that policy speaks of both at once.
+type netAllow struct{ networkTool }
+
+// Verb is what it is called inside.
+func (netAllow) Verb() string { return "net.allow" }
+
+// repoTop is the person's checkout that the workspace was made from; empty for
+// a bare repository.
+func (s *session) repoTop() string {
+	if common := s.ws.Binding.CommonDir; filepath.Base(common) == ".git" {
+		return filepath.Dir(common)
+	}
+	return ""
+}
+
+// passed are the variables that every program of a declared verb gets.
+func passed() []string {
+	return []string{"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"}
+}
+
+// programEnv is the environment of programs that verbs run outside. They begin
+// in the person's checkout, whose files may be anybody's: no program is looked
+// for there.
+func (h *Host) programEnv() []string {
+	env := []string{"PATH=" + process.SafePath(h.env("PATH"), h.Paths.State)}
+	for _, name := range passed() {
+		if value := h.env(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// rulings are what the config says of the verbs that it declares.
+func rulings(verbs []declared.Verb) map[string]caisson.Ruling {
+	out := map[string]caisson.Ruling{}
+	for _, d := range verbs {
+		out[d.Name] = d.Verdict
+	}
+	return out
+}
+
+// verbSpecs are the verbs that policy can speak of.
+func (h *Host) verbSpecs() []caisson.ToolSpec {
+	specs := []caisson.ToolSpec{verb.Push{}.Spec(), verb.Snapshot{}.Spec()}
+	for _, d := range h.Config.Verbs {
+		specs = append(specs, verb.NewDeclared(d, verb.Scene{}).Spec())
+	}
+	return specs
+}

@@ -1,0 +1,153 @@
+//go:build linux
+
+package verb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/tool"
+	"github.com/caisson-run/caisson/verb/declared"
+)
+
+// Scene is what a declared verb works with, beside its input.
+type Scene struct {
+	Outside   *Outside
+	Sandbox   caisson.Sandbox
+	Repo      string // top of the person's checkout; empty: there is none
+	Workspace string // path of the workspace's tree
+	Branch    string
+	Run       caisson.RunID
+	Task      caisson.TaskID
+	// Env is the environment of programs of the host without what a declaration
+	// names; Lookup finds that.
+	Env      []string
+	Lookup   func(name string) string
+	SpillDir string
+}
+
+// values are those that a template can use beside the input's.
+func (s Scene) values() map[string]string {
+	return map[string]string{
+		declared.SceneBranch: s.Branch, declared.SceneWorkspace: s.Workspace, declared.SceneRun: string(s.Run), declared.SceneTask: string(s.Task),
+	}
+}
+
+// Declared is a verb of the user's config. It implements caisson.Tool.
+type Declared struct {
+	is    declared.Verb
+	scene Scene
+}
+
+// NewDeclared returns the tool.
+func NewDeclared(d declared.Verb, scene Scene) *Declared { return &Declared{d, scene} }
+
+// Spec implements caisson.Tool.
+func (d *Declared) Spec() caisson.ToolSpec {
+	reach := caisson.ReachOutside
+	if d.is.Dir == declared.DirWorkspace {
+		reach = caisson.ReachInside
+	}
+	return caisson.ToolSpec{
+		Ref: caisson.ToolRef{Name: d.is.Name}, Description: d.is.Description, Schema: d.is.Schema(),
+		Effect: caisson.EffectUnsafe, Reach: reach, Timeout: d.is.Timeout,
+	}
+}
+
+// Facets implements caisson.Tool: policy sees the program with its arguments.
+func (d *Declared) Facets(input json.RawMessage) (caisson.Facets, error) {
+	argv, err := d.argv(input)
+	if err != nil {
+		return caisson.Facets{}, err
+	}
+	dir, err := d.dir()
+	return caisson.Facets{Argv: [][]string{argv}, Dir: dir}, err
+}
+
+// Preview implements caisson.Previewer.
+func (d *Declared) Preview(_ context.Context, call caisson.Call) (string, error) {
+	argv, err := d.argv(call.Input)
+	if err != nil {
+		return "", err
+	}
+	dir, err := d.dir()
+	if err != nil {
+		return "", err
+	}
+	where := "on this machine, outside of the sandbox, in " + dir
+	if d.is.Dir == declared.DirWorkspace {
+		where = "inside the sandbox"
+	}
+	text := fmt.Sprintf("Runs %s, with these arguments, one a line:\n", where)
+	for _, arg := range argv {
+		text += fmt.Sprintf("  %q\n", arg)
+	}
+	return text, nil
+}
+
+func (d *Declared) dir() (string, error) {
+	dir := d.scene.Workspace
+	if d.is.Dir == declared.DirHostRepo {
+		dir = d.scene.Repo
+	}
+	if dir == "" {
+		return "", caisson.Errorf(caisson.CodeNoRepository, "the verb %s works in a repository, and this sandbox has none", d.is.Name).WithHint("")
+	}
+	return dir, nil
+}
+
+func (d *Declared) argv(input json.RawMessage) ([]string, error) {
+	values, err := d.is.Values(input)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(values, d.scene.values())
+	var argv []string
+	for _, t := range d.is.Run {
+		arg, err := t.Fill(values)
+		if err != nil {
+			return nil, err
+		}
+		argv = append(argv, arg)
+	}
+	return argv, nil
+}
+
+// Hold implements caisson.Tool.
+func (d *Declared) Hold(ctx context.Context, call caisson.Call, effect caisson.EffectID) (caisson.Executor, error) {
+	argv, err := d.argv(call.Input)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := d.dir()
+	if err != nil {
+		return nil, err
+	}
+	o := tool.CommandOptions{
+		Sandbox: d.scene.Sandbox, Command: caisson.Command{Argv: argv, Dir: dir},
+		Call: call.ID, Effect: effect, Output: int(d.is.Output), SpillDir: d.scene.SpillDir,
+	}
+	if d.is.Dir == declared.DirWorkspace {
+		return tool.HoldCommand(ctx, o)
+	}
+	env := append([]string{}, d.scene.Env...)
+	for _, name := range d.is.Env {
+		if value := d.scene.Lookup(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	out, err := d.scene.Outside.open(ctx, place{dir: dir, env: env, memory: d.is.Memory})
+	if err != nil {
+		return nil, err
+	}
+	o.Sandbox = out.client
+	executor, err := tool.HoldCommand(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, out.close())
+	}
+	return &held{executor, out}, nil
+}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -195,7 +196,7 @@ func (s taskHost) Merged(ctx context.Context, t caisson.Task) (bool, error) {
 			break
 		}
 	}
-	merged, there, err := s.h.workspaces.Merged(ctx, t.Repository, t.Branch, orElse(into, "HEAD"))
+	merged, there, err := s.h.workspaces.Merged(ctx, t.Repository, t.Branch, cmp.Or(into, "HEAD"))
 	if err != nil {
 		return false, err
 	}

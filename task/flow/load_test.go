@@ -2,6 +2,7 @@ package flow_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -171,4 +172,20 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What the documentation shows is a workflow.
+func TestDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/tasks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "```yaml\n")
+	example, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatal("it shows none")
+	}
+	if w := load(t, example); w.String() != "small: implement, review" {
+		t.Error(w)
+	}
 }

@@ -203,8 +203,9 @@ func (s taskHost) Merged(ctx context.Context, t caisson.Task) (bool, error) {
 	return merged || !there && had, nil
 }
 
-// Settle implements task.Outside: the runs of a task that is cancelled are
-// asked to end, which is recorded and done by whoever drives them.
+// Settle implements task.Outside: the runs of a task that is cancelled, its
+// steps and those in its workspace, are asked to end, which is recorded and done
+// by whoever drives them.
 func (s taskHost) Settle(ctx context.Context, t caisson.Task) error {
 	if t.State != caisson.TaskCancelled || t.Moving == nil {
 		return nil
@@ -212,6 +213,10 @@ func (s taskHost) Settle(ctx context.Context, t caisson.Task) error {
 	ids := map[caisson.RunID]bool{}
 	for _, step := range t.Steps {
 		ids[step.Run] = step.After == ""
+	}
+	ws, there, err := s.h.taskWorkspace(ctx, t)
+	if err != nil {
+		return err
 	}
 	runs, err := s.h.Ledger.Runs(ctx, caisson.RunFilter{States: []caisson.RunState{
 		caisson.RunPending, caisson.RunRunning, caisson.RunWaiting, caisson.RunPaused,
@@ -221,7 +226,7 @@ func (s taskHost) Settle(ctx context.Context, t caisson.Task) error {
 	}
 	var failed error
 	for _, r := range runs {
-		if ids[r.ID] || (t.Workspace != "" && r.Spec.Workspace == t.Workspace) {
+		if ids[r.ID] || there && r.Spec.Workspace == ws.ID {
 			_, err := s.h.Ledger.AskCancel(ctx, r.ID, caisson.CauseUser, t.Moving.By)
 			failed = errors.Join(failed, err)
 		}

@@ -113,7 +113,7 @@ func (a *app) taskArtifact() *cobra.Command {
 				if err != nil {
 					return usage(fmt.Errorf("read %s: %w", rest[1], err))
 				}
-				defer f.Close() //nolint:errcheck // it was read
+				defer f.Close()
 				in = f
 			}
 			content, err := io.ReadAll(io.LimitReader(in, caisson.TaskArtifact+1))

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-run/caisson/airlock"
 	"github.com/caisson-run/caisson/control"
 	"github.com/caisson-run/caisson/control/channel"
+	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/sandbox/container"
 	"github.com/caisson-run/caisson/sandbox/landlock"
 )
@@ -84,6 +85,10 @@ func (s *session) makeChannel() error {
 	if !s.hasChannel() {
 		return nil
 	}
+	var err error
+	if s.programs, err = sandbox.KeepPrograms(s.host.Paths.Programs(), s.host.guest); err != nil {
+		return err
+	}
 	files, err := channel.Make(s.host.channelDir(s.record.ID))
 	if err != nil {
 		return err
@@ -110,6 +115,7 @@ func (s *session) lendChannel(spec *caisson.SandboxSpec) {
 		spec.Mounts = append(spec.Mounts, caisson.Mount{Source: filepath.Join(dir, part.name), Target: filepath.Join(inside, part.name), Write: part.write})
 	}
 	spec.Env = append(spec.Env, caisson.ControlEnv+"="+inside)
+	spec.Programs = s.programs
 }
 
 // openChannel opens the broker of the run's sandbox.
@@ -121,22 +127,29 @@ func (s *session) openChannel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.mirror = s.newMirror(); s.mirror != nil {
+		if err := s.host.keepMirror(ctx, s.mirror); err != nil {
+			return err
+		}
+	}
 	service := s.host.brokers()
 	opened := make(chan struct{})
 	observe := func(n airlock.Notice) {
 		if <-opened; s.broker != nil {
 			s.broker.Observe(n)
 		}
+		s.seeTasks(n)
 	}
 	s.host.controls.keep(s.box)
 	s.broker, err = service.Open(ctx, control.Sandbox{
 		Dir: s.host.channelDir(s.record.ID), Drive: s.drive, Record: s.record, Generation: generation,
 		Door: s.requests(observe).Enter(s.drive, s.subject, s.binding(), s.box.ID()), Verbs: s.verbs, Bound: s.bound(),
-		Lost: func(context.Context) error { return s.box.Close() }, Aborted: s.aborted, Workspace: s.workDir(), Branch: s.branch(),
+		Lost: func(context.Context) error { return s.box.Close() }, Aborted: s.aborted, Workspace: s.workDir(), Branch: s.branch(), Guide: s.guide(),
 	})
 	close(opened)
 	if err != nil {
 		s.host.controls.forget(s.box)
+		s.host.dropMirror(s.mirror)
 	}
 	return err
 }
@@ -218,6 +231,7 @@ func (s *session) closeChannel(ctx context.Context) error {
 		return nil
 	}
 	defer s.host.controls.forget(s.box)
+	defer s.host.dropMirror(s.mirror)
 	r, err := s.host.Ledger.Run(ctx, s.run.ID)
 	if err == nil && r.CancelAsked != "" {
 		return s.broker.End(ctx, r.CancelAsked, "the run is being cancelled")

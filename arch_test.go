@@ -53,6 +53,7 @@ var layers = map[string]int{
 	"tool":                2,
 	"verb":                3,
 	"verb/declared":       0,
+	"login":               3,
 	"kernel":              3,
 	"agent":               3,
 	"host":                6,

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/gate"
 	"github.com/caisson-run/caisson/internal/lockfile"
+	"github.com/caisson-run/caisson/login"
 	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/tool"
 	"github.com/caisson-run/caisson/workspace"
@@ -171,6 +172,9 @@ func (s *session) openBox(ctx context.Context) error {
 	if err == nil {
 		err = h.Ledger.Append(ctx, s.drive, caisson.EventIsolation, box.Isolation())
 	}
+	if err == nil {
+		err = s.shareLogins(ctx, login.In, loginsIn)
+	}
 	if err != nil {
 		return errors.Join(err, s.closeBox(ctx))
 	}
@@ -237,7 +241,7 @@ func (s *session) airlock() *airlock.Airlock {
 func (s *session) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
-	return errors.Join(s.importWork(ctx), s.closeBox(ctx), s.network.close(ctx))
+	return errors.Join(s.importWork(ctx), s.shareLogins(ctx, login.Out, loginsOut), s.closeBox(ctx), s.network.close(ctx))
 }
 
 // fail records that a run could not be taken up. It is paused with the reason:

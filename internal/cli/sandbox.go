@@ -13,7 +13,7 @@ import (
 
 func (a *app) sandboxCommand() *cobra.Command {
 	return group("sandbox", "Work in a sandbox yourself, see sandboxes and end them",
-		a.sandboxShell(), a.sandboxExec(), a.sandboxAttach(), a.sandboxLs(), a.sandboxShow(), a.sandboxStop(), a.sandboxRebuild(), a.sandboxServe())
+		a.sandboxShell(), a.sandboxExec(), a.sandboxAttach(), a.sandboxLs(), a.sandboxShow(), a.sandboxStop(), a.sandboxRebuild(), a.sandboxRefresh(), a.sandboxServe())
 }
 
 func (a *app) sandboxLs() *cobra.Command {

@@ -175,13 +175,13 @@ func (l *Logins) one(ctx context.Context, box Box, f File, way Way) (moved Moved
 		return trouble(insideIs(err))
 	}
 	to, why, problem := decide(theirs, ours, f, way)
-	switch to {
-	case In:
+	if to == In {
 		if err := in.put(ctx, theirs, ours); err != nil {
 			return trouble(insideIs(err))
 		}
 		return Moved{Moved: "in", Digest: short(theirs)}
-	case Out:
+	}
+	if to == Out {
 		if err := out.put(ours.raw, theirs); err != nil {
 			return trouble(outsideIs(err))
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox/bubblewrap"
+	"github.com/caisson-run/caisson/sandbox/landlock"
 	"github.com/caisson-run/caisson/sandbox/namespace"
 	"github.com/caisson-run/caisson/sandbox/sandboxtest"
 )
@@ -39,7 +41,17 @@ type pair struct {
 
 func newPair(t *testing.T, keys ...string) *pair {
 	t.Helper()
-	dir, engine := t.TempDir(), namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()})
+	return newPairOf(t, namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()}), keys...)
+}
+
+type closingEngine interface {
+	caisson.Engine
+	Close() error
+}
+
+func newPairOf(t *testing.T, engine closingEngine, keys ...string) *pair {
+	t.Helper()
+	dir := t.TempDir()
 	p := &pair{T: t, home: home(t, ""), work: filepath.Join(dir, "work")}
 	inside := filepath.Join(dir, "home")
 	for _, d := range []string{p.work, inside} {
@@ -48,8 +60,10 @@ func newPair(t *testing.T, keys ...string) *pair {
 		}
 	}
 	var err error
-	p.box, err = engine.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID(), Workspace: p.work, Home: inside})
-	if code := caisson.CodeOf(err); code == caisson.CodeIsolationUnavailable {
+	p.box, err = engine.Open(t.Context(), caisson.SandboxSpec{
+		ID: caisson.NewSandboxID(), Workspace: p.work, Home: inside, Require: []caisson.Control{caisson.ControlSyscalls},
+	})
+	if code := caisson.CodeOf(err); code == caisson.CodeIsolationUnavailable || code == caisson.CodeEngineUnavailable {
 		t.Skipf("needs a boundary: %v", err)
 	}
 	if err != nil {
@@ -118,7 +132,17 @@ func (p *pair) renew(hours int) {
 func (p *pair) inside() string { return p.agent("cat ~/.agent/auth.json") }
 
 func TestBothWays(t *testing.T) {
-	p := newPair(t)
+	for name, engine := range map[string]closingEngine{
+		"namespace":  namespace.New(namespace.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()}),
+		"bubblewrap": bubblewrap.New(bubblewrap.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID()}),
+		"landlock":   landlock.New(landlock.Options{Guest: sandboxtest.Guest, Instance: caisson.NewInstanceID(), Dir: filepath.Join(t.TempDir(), "own")}),
+	} {
+		t.Run(name, func(t *testing.T) { bothWays(t, newPairOf(t, engine)) })
+	}
+}
+
+func bothWays(t *testing.T, p *pair) {
+	t.Helper()
 	p.wantMoved(Both, "")
 	save(t, p.home, login(1))
 	p.wantMoved(Out, "")

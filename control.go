@@ -26,6 +26,9 @@ const (
 	ControlPrivate   = "private"              // never inside: claimed requests
 )
 
+// ProgramsDir is where programs of ours are inside, the channel's client for one.
+const ProgramsDir = ControlDir + "/bin"
+
 // Bounds of the control channel.
 const (
 	ControlBody      = 64 << 10         // bytes of a request
@@ -90,7 +93,7 @@ type ControlAnswer struct {
 	Output  string          `json:"output,omitempty"`
 	Payload int64           `json:"payload,omitempty"` // bytes of <id>.payload; 0: there is none
 	Result  json.RawMessage `json:"result,omitempty"`  // for programs
-	Error   *Error          `json:"error,omitempty"`   // with rejected
+	Error   *Error          `json:"error,omitempty"`   // with rejected, and where what completed did not succeed
 }
 
 // ControlVerb tells a client of one verb.

@@ -42,6 +42,7 @@ const (
 	EventChannelOpened   EventKind = "channel.opened"   // a control channel, of a generation and an epoch
 	EventRequestTaken    EventKind = "request.taken"    // from inside, its id used up
 	EventRequestRejected EventKind = "request.rejected" // before it became a call
+	EventRequestReplayed EventKind = "request.replayed" // its id was taken before; nothing was changed
 	EventBrokerMoved     EventKind = "broker.moved"
 	EventTaskEdited      EventKind = "task.edited"
 	EventNetworkUsed     EventKind = "network.used" // by target, since the one before

@@ -122,6 +122,10 @@ type SandboxSpec struct {
 	Env     []string // KEY=value, beside the fixed allow-list; never on an argv
 	Limits  Limits
 	Require []Control // default: files, network, processes
+	// Programs is a directory of the host with programs for those inside: shown
+	// read-only at ProgramsDir, or at its own path by an engine that cannot show
+	// one thing in the place of another, and the last in PATH. Empty: none.
+	Programs string
 	// Hide are patterns of files of the workspace that are masked (** crosses
 	// directories); they are looked for again before each command.
 	Hide []string

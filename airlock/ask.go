@@ -11,6 +11,11 @@ func (b *batch) ask(it *item) error {
 	if b.door.lock.o.Unattended {
 		return b.refuse(it, "it needs a person's approval, and this run is unattended")
 	}
+	if it.req.Ask != nil {
+		if err := it.req.Ask(); err != nil {
+			return b.notAsked(it, err)
+		}
+	}
 	review := caisson.Review{
 		Run: b.door.drive.Run, Call: it.call, Kind: caisson.ReviewCall, Verdict: it.verdict, Schema: it.req.Tool.Spec().Schema,
 	}
@@ -31,6 +36,15 @@ func (b *batch) ask(it *item) error {
 		review.Preview = boundText(b.door.lock.redact(preview))
 	}
 	return b.open(it, review)
+}
+
+// notAsked records that a call needs a person's approval, and that its caller
+// does not want anybody to be asked now.
+func (b *batch) notAsked(it *item, why error) error {
+	wire, verdict := caisson.AsError(why), it.verdict
+	return b.settle(it, caisson.CallSettle{Call: it.call, Verdict: &verdict, Outcome: caisson.OutcomeNotStarted, Result: caisson.Result{
+		Text: "It was not begun: " + wire.Error(), Summary: "not started: " + string(wire.Code), Error: wire,
+	}})
 }
 
 func (b *batch) open(it *item, review caisson.Review) error {

@@ -250,3 +250,22 @@ func TestToolDeadline(t *testing.T) {
 		t.Errorf("states %s, %+v", states(s), s.Records[0].Result)
 	}
 }
+
+// Whoever is told that a call has started can still keep its effect from
+// happening, by ending the batch there and then.
+func TestStoppedAtTheGate(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	w.options.Observe = func(n airlock.Notice) {
+		if n.Kind == airlock.NoticeStarted {
+			cancel(&airlock.PauseError{Cause: caisson.CauseShutdown, Text: "the test"})
+		}
+	}
+	s, err := w.door().Settle(ctx, []airlock.Request{w.request(1, "write", "a")})
+	if err == nil || states(s) != "cancelled" || s.Records[0].Result.Cause != caisson.CauseShutdown {
+		t.Errorf("states %s, error %v", states(s), err)
+	}
+	if len(w.done()) != 0 {
+		t.Errorf("it was done: %v", w.done())
+	}
+}

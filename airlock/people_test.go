@@ -321,3 +321,21 @@ func TestModifyBySchemaOfReview(t *testing.T) {
 		t.Errorf("%v: the check before deciding says something else", err)
 	}
 }
+
+// A caller that wants nobody to be asked now gets a call that was not started,
+// with its own error; what needs no approval is done.
+func TestNotAsked(t *testing.T) {
+	w := newWorld(t)
+	full := caisson.Errorf(caisson.CodeBusy, "too many are asked")
+	batch := []airlock.Request{w.request(1, "gated", "a"), w.request(2, "ask", "b"), w.request(3, "write", "c")}
+	for i := range batch {
+		batch[i].Ask = func() error { return full }
+	}
+	s := w.settle(batch...)
+	if states(s) != "not-started not-started done" || w.events(caisson.EventReviewOpened) != 0 || len(w.done()) != 1 {
+		t.Errorf("states %s, effects %v", states(s), w.done())
+	}
+	if got := s.Records[0].Result.Error; got == nil || got.Code != caisson.CodeBusy {
+		t.Errorf("its error is %v", got)
+	}
+}

@@ -18,6 +18,9 @@ type Request struct {
 	Name       string       // as asked for
 	Tool       caisson.Tool // nil: there is no such tool; the call is refused with CodeToolUnknown
 	Input      string       // as written, not yet parsed
+	// Ask, where set, is called before a person is asked about it: with an error
+	// nobody is, and the call ends as not started, with that error.
+	Ask func() error
 }
 
 // Settled is what became of a batch of requests.

@@ -109,6 +109,11 @@ func (b *batch) notStarted(it *item, err error) ended {
 // perform opens the gate and returns when the effect, and all that it started,
 // has ended.
 func (b *batch) perform(it *item, held caisson.Executor) caisson.Result {
+	if stopped := context.Cause(b.ctx); stopped != nil {
+		// Whoever was told of the start may have ended the batch for it.
+		held.Drop()
+		return resultOf(caisson.Result{Text: "It was stopped before its effect began."}, stopped, stopped)
+	}
 	ctx, stop := context.WithCancelCause(b.ctx)
 	defer stop(nil)
 	if limit := it.req.Tool.Spec().Timeout; limit > 0 {

@@ -323,12 +323,20 @@ func (c *Client) open(s stream, t wire.Type, body any) (uint32, error) {
 	if len(c.streams) >= wire.MaxStreams {
 		return 0, caisson.Errorf(caisson.CodeHostFull, "%d commands and file operations are open in this sandbox", len(c.streams))
 	}
-	c.next++
+	// Numbers begin anew after four billion; one that is in use is passed over, and
+	// 0 is no stream's.
+	for c.next++; c.next == 0 || c.streams[c.next] != nil; c.next++ {
+	}
 	id := c.next
 	c.streams[id] = s
 	// Under the lock, so that streams are opened in the order of their numbers.
 	if err := c.out.Control(t, id, body); err != nil {
 		delete(c.streams, id)
+		var tooLong wire.LengthError
+		if errors.As(err, &tooLong) { // it would end the guest, and all that runs
+			return 0, caisson.Errorf(caisson.CodeCallInvalid, "arguments, environment or a path are too long: %d bytes as they are sent, more than %d", tooLong.Length, wire.MaxControl).
+				WithHint("Put what is long into a file, or give it as input.")
+		}
 		return 0, caisson.Errorf(caisson.CodeSandboxLost, "the guest has ended: %w", err)
 	}
 	return id, nil

@@ -137,7 +137,7 @@ func checkLimits(l caisson.Limits) (caisson.Limits, error) {
 }
 
 func checkPaths(spec caisson.SandboxSpec) error {
-	dirs := append([]string{spec.Workspace, spec.GitDir, spec.Home}, spec.GitObjects...)
+	dirs := append([]string{spec.Workspace, spec.GitDir, spec.Home, spec.Programs}, spec.GitObjects...)
 	for _, path := range dirs {
 		if path == "" {
 			continue
@@ -160,6 +160,9 @@ func checkPaths(spec caisson.SandboxSpec) error {
 		}
 	}
 	targets := append([]string{spec.Workspace, spec.GitDir}, spec.GitObjects...)
+	if spec.Programs != "" {
+		targets = append(targets, caisson.ProgramsDir)
+	}
 	for _, m := range spec.GitTrees {
 		if spec.Workspace == "" || !strings.HasPrefix(m.Target, spec.Workspace+"/") || m.Layer {
 			return caisson.Errorf(caisson.CodePathInvalid, "%s is no place in the workspace for a submodule", m.Target)
@@ -205,6 +208,9 @@ func Mounts(spec caisson.SandboxSpec) []caisson.Mount {
 	}
 	for _, path := range spec.GitObjects {
 		mounts = append(mounts, caisson.Mount{Source: path, Target: path})
+	}
+	if spec.Programs != "" {
+		mounts = append(mounts, caisson.Mount{Source: spec.Programs, Target: caisson.ProgramsDir})
 	}
 	slices.SortStableFunc(mounts, func(a, b caisson.Mount) int { return strings.Compare(a.Target, b.Target) })
 	return mounts

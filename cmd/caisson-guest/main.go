@@ -10,13 +10,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson/guest/box"
+	"github.com/caisson-run/caisson/guest/ctl"
 	"github.com/caisson-run/caisson/guest/inside"
 	"github.com/caisson-run/caisson/guest/outlet"
 	"github.com/caisson-run/caisson/guest/plan"
@@ -26,6 +29,12 @@ import (
 func main() {
 	// Few threads: what changes a thread's rights must be done in each.
 	runtime.GOMAXPROCS(1)
+	if len(os.Args) > 1 && os.Args[1] == ctl.Argument {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+		status := ctl.Run(ctx, ctl.FromEnvironment(os.Args[2:]))
+		stop()
+		os.Exit(status) //nolint:forbidigo // this is main
+	}
 	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson-guest:", err)
 		os.Exit(1) //nolint:forbidigo // this is main

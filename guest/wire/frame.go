@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"time"
 )
@@ -163,13 +164,17 @@ const StallBound = 5 * time.Second
 // has taken StallBound; it should make the write return.
 func NewWriter(w io.Writer, stall func()) *Writer { return &Writer{w: w, stall: stall} }
 
-// Control writes a frame whose body is v in JSON; nil writes an empty body.
+// Control writes a frame whose body is v in JSON; nil writes an empty body. One
+// that is longer than any reader takes is a LengthError, and nothing is written.
 func (w *Writer) Control(t Type, stream uint32, v any) error {
 	buf := make([]byte, HeaderSize, 256)
 	if v != nil {
 		body, err := json.Marshal(v)
 		if err != nil {
 			return fmt.Errorf("encode frame: %w", err)
+		}
+		if len(body) > MaxControl {
+			return LengthError{t, uint32(min(len(body), math.MaxUint32))} //nolint:gosec // bounded
 		}
 		buf = append(buf, body...)
 	}

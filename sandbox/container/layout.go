@@ -124,5 +124,6 @@ func environment(p plan.Plan, image []string, spec caisson.SandboxSpec) []string
 			env[i] = "PATH=" + path + ":" + p.Home + "/.local/bin:" + p.Home + "/go/bin"
 		}
 	}
-	return sandbox.Environment(append(env, "LANG=C.UTF-8", "HOME="+p.Home, "USER="+p.User, "LOGNAME="+p.User, "TMPDIR=/tmp"), spec)
+	env = sandbox.Environment(append(env, "LANG=C.UTF-8", "HOME="+p.Home, "USER="+p.User, "LOGNAME="+p.User, "TMPDIR=/tmp"), spec)
+	return sandbox.WithPrograms(env, sandbox.ProgramsAt(spec))
 }

@@ -108,7 +108,9 @@ func (b *box) watch() {
 	_, err := b.Process.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), layout.EndBound) // whoever opened it may be gone
 	defer cancel()
-	b.Ended(errors.Join(err, b.Group.Kill(ctx), b.dir.remove()))
+	err = errors.Join(err, b.Group.Kill(ctx))
+	b.Gone()
+	b.Ended(errors.Join(err, b.dir.remove())) // programs may have made a million files
 }
 
 // end has the guest end all that it has started, and itself. One that does not

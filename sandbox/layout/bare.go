@@ -40,6 +40,9 @@ func Bare(spec caisson.SandboxSpec, own string) plan.Plan {
 		info, err := os.Lstat(m.Source)
 		p.Mounts = append(p.Mounts, plan.Mount{Source: m.Source, Target: m.Target, Write: m.Write, Dir: err == nil && info.IsDir()})
 	}
+	if spec.Programs != "" {
+		p.Mounts = append(p.Mounts, plan.Mount{Source: spec.Programs, Target: spec.Programs, Dir: true})
+	}
 	if spec.Home != "" {
 		p.Home = spec.Home
 		p.Mounts = append(p.Mounts, plan.Mount{Source: spec.Home, Target: spec.Home, Write: true, Dir: true})
@@ -75,7 +78,9 @@ func BareEnvironment(p plan.Plan, spec caisson.SandboxSpec, own string) []string
 		env = append(env, "GIT_DIR="+spec.GitDir, "GIT_WORK_TREE="+spec.Workspace)
 	}
 	spec.Env = append(env, spec.Env...)
-	return Environment(p, spec)
+	programs := spec.Programs
+	spec.Programs = ""
+	return sandbox.WithPrograms(Environment(p, spec), programs)
 }
 
 // Unshowable returns what of a checked spec cannot be had without a file tree of
@@ -103,11 +108,14 @@ func Unshowable(spec caisson.SandboxSpec) string {
 	return ""
 }
 
-// shownElsewhere tells whether m is something of a workspace that is only to be
-// shown where it can be.
+// shownElsewhere tells whether m is something that is only to be shown where it
+// can be, or that has another place where it cannot.
 func shownElsewhere(spec caisson.SandboxSpec, m caisson.Mount) bool {
 	if m.Source == spec.GitCover {
 		return m.Target != m.Source
+	}
+	if m.Target == caisson.ProgramsDir {
+		return m.Source == spec.Programs
 	}
 	return slices.ContainsFunc(spec.GitTrees, func(t caisson.Mount) bool { return t.Source == m.Source && t.Target == m.Target })
 }

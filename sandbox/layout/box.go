@@ -61,6 +61,8 @@ type Box struct {
 
 	isolation caisson.Isolation
 
+	gone   chan struct{} // nothing runs
+	going  sync.Once
 	done   chan struct{} // nothing runs, and the cgroups are removed
 	undone error         // why that is not so; set before done is closed
 
@@ -72,7 +74,7 @@ type Box struct {
 // NewBox returns a box of which nothing was started. Abandon it, or Start and
 // Close it.
 func NewBox(opts BoxOptions) *Box {
-	return &Box{BoxOptions: opts, done: make(chan struct{}), closed: make(chan struct{})}
+	return &Box{BoxOptions: opts, gone: make(chan struct{}), done: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // Pairs makes what the guest is talked to by, and returns its ends, in the order
@@ -227,15 +229,21 @@ func (b *Box) Files() caisson.Files { return b.inside.Files() }
 // Done implements caisson.Sandbox.
 func (b *Box) Done() <-chan struct{} { return b.done }
 
+// Gone says that nothing of the box runs any more. What it has on the host may
+// still be being removed, which takes as long as it takes: Ended says when that
+// is over. It may be left out.
+func (b *Box) Gone() { b.going.Do(func() { close(b.gone) }) }
+
 // Ended says that nothing of the box runs any more, with what went wrong on the
 // way. It is called once.
 func (b *Box) Ended(err error) {
 	b.undone = errors.Join(err, b.Group.Remove())
+	b.Gone()
 	close(b.done)
 }
 
 // Close implements caisson.Sandbox. It returns when nothing of the box is left,
-// or with CodeOrphanAlive when that takes too long.
+// or with CodeOrphanAlive when its processes take too long to end.
 func (b *Box) Close() error {
 	b.closing.Do(func() {
 		defer close(b.closed)
@@ -243,7 +251,8 @@ func (b *Box) Close() error {
 		err := b.End()
 		b.LetGo()
 		select {
-		case <-b.done:
+		case <-b.gone:
+			<-b.done
 			b.failed = errors.Join(err, b.undone)
 		case <-time.After(2 * EndBound): // End and Ended have a bound each
 			b.failed = caisson.Errorf(caisson.CodeOrphanAlive, "process %d, the first of sandbox %s, does not end though it was killed", b.Process.Pid, b.Spec.ID)

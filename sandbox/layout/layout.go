@@ -201,8 +201,8 @@ func Environment(p plan.Plan, spec caisson.SandboxSpec) []string {
 	if info, err := os.Stat("/usr/local/go/bin"); err == nil && info.IsDir() {
 		path = "/usr/local/go/bin:" + path
 	}
-	return sandbox.Environment([]string{
+	return sandbox.WithPrograms(sandbox.Environment([]string{
 		"PATH=" + path + ":" + p.Home + "/.local/bin:" + p.Home + "/go/bin",
 		"HOME=" + p.Home, "USER=" + p.User, "LOGNAME=" + p.User, "TMPDIR=/tmp",
-	}, spec)
+	}, spec), sandbox.ProgramsAt(spec))
 }

@@ -91,6 +91,7 @@ func cases() []runnable {
 		{Case{"Report", none, "report each control with mechanism and test"}, reportIsWhole},
 		{Case{"Require", none, "open where a required control is missing"}, requirementsAreKept},
 		{Case{"BadInput", none, "lend what cannot be lent"}, badInputIsRefused},
+		{Case{"Control", none, "ask the host by the program caisson-guest that is in PATH"}, controlChannelWorks},
 		{Case{"Development", none, "build, test and serve with ordinary tools"}, developmentWorks},
 	}
 }

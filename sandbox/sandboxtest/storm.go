@@ -76,6 +76,8 @@ func (l Life) Run(t *testing.T) {
 	t.Run("Beside", l.beside)
 	t.Run("Sweep", l.swept)
 	t.Run("Probe", l.probed)
+	t.Run("Lasts", l.lasts)
+	t.Run("Floods", l.flooded)
 }
 
 // The host process is killed at any moment during open, exec and close.

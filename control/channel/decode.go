@@ -1,0 +1,171 @@
+package channel
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/caisson-run/caisson"
+)
+
+// maxDepth is how deep the arrays and objects of a request may be nested.
+const maxDepth = 64
+
+// maxVerb bounds the name of a verb.
+const maxVerb = 128
+
+// fields are the keys of a request, all of which must be there.
+var fields = [...]string{"version", "id", "generation", "epoch", "wait", "verb", "input"}
+
+// Decode reads a request, of which id is its file's name. The error is of
+// CodeRequestInvalid and names field and rule, and nothing of what was in it, so
+// that it may be shown to anybody.
+//
+// It is stricter than JSON: exactly the fields of [caisson.ControlRequest], each
+// once and of its type, in an object of valid UTF-8 that nothing follows;
+// numbers are whole and written without fraction or exponent; no key stands twice in any object of
+// the input.
+func Decode(raw []byte, id caisson.RequestID) (caisson.ControlRequest, *caisson.Error) {
+	var r caisson.ControlRequest
+	switch {
+	case len(raw) > caisson.ControlBody:
+		return r, tooLarge()
+	case !utf8.Valid(raw):
+		return r, invalid("it is not UTF-8")
+	case !json.Valid(raw):
+		return r, invalid("it is not one JSON text")
+	}
+	values, err := members(raw)
+	if err != nil {
+		return r, err
+	}
+	for _, field := range fields {
+		if values[field] == nil {
+			return r, invalid("%s is not there", field)
+		}
+	}
+	return assemble(values, id)
+}
+
+// members returns the fields of a request that is valid JSON.
+func members(raw []byte) (map[string]json.RawMessage, *caisson.Error) {
+	if !unambiguous(raw) {
+		return nil, invalid("an object in it has a key twice, or it is nested deeper than %d", maxDepth)
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, invalid("it is not an object")
+	}
+	values := map[string]json.RawMessage{}
+	for dec.More() {
+		key, err := dec.Token()
+		name, isText := key.(string)
+		var value json.RawMessage
+		if err != nil || !isText || dec.Decode(&value) != nil {
+			return nil, invalid("it is not one JSON text")
+		}
+		known := false
+		for _, field := range fields {
+			known = known || field == name
+		}
+		if !known {
+			return nil, invalid("it has a field that is none of a request's")
+		}
+		values[name] = value
+	}
+	return values, nil
+}
+
+func assemble(values map[string]json.RawMessage, id caisson.RequestID) (r caisson.ControlRequest, err *caisson.Error) {
+	numbers := []struct {
+		field    string
+		into     *int64
+		min, max int64
+	}{
+		{"version", new(int64), 0, math.MaxInt32},
+		{"generation", &r.Generation, 1, math.MaxInt64},
+		{"epoch", &r.Epoch, 0, math.MaxInt64},
+		{"wait", &r.Wait, 0, caisson.ControlWait.Milliseconds()},
+	}
+	for _, n := range numbers {
+		value, parseErr := strconv.ParseInt(string(values[n.field]), 10, 64)
+		if parseErr != nil {
+			return r, invalid("%s is not a whole number", n.field)
+		}
+		if value < n.min || value > n.max {
+			return r, invalid("%s is not between %d and %d", n.field, n.min, n.max)
+		}
+		*n.into = value
+	}
+	r.Version = int(*numbers[0].into)
+	if r.Version != caisson.ControlProtocol {
+		return r, invalid("version is not %d", caisson.ControlProtocol)
+	}
+	var text string
+	if json.Unmarshal(values["id"], &text) != nil || values["id"][0] != '"' {
+		return r, invalid("id is not a string")
+	}
+	if r.ID = caisson.RequestID(text); r.ID != id {
+		return r, invalid("id is not the file's name")
+	}
+	if json.Unmarshal(values["verb"], &r.Verb) != nil || values["verb"][0] != '"' {
+		return r, invalid("verb is not a string")
+	}
+	if r.Verb == "" || len(r.Verb) > maxVerb {
+		return r, invalid("verb has not between 1 and %d bytes", maxVerb)
+	}
+	if values["input"][0] != '{' {
+		return r, invalid("input is not an object")
+	}
+	r.Input = values["input"]
+	return r, nil
+}
+
+// level is an object or array that is open while a text is read.
+type level struct {
+	keys map[string]bool // of an object; nil for an array
+	key  bool            // the next token is a key
+}
+
+// unambiguous tells whether no object has a key twice and nothing is nested too
+// deep, in a valid JSON text.
+func unambiguous(raw []byte) bool {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var open []level
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return err == io.EOF
+		}
+		top := len(open) - 1
+		delim, isDelim := token.(json.Delim)
+		switch {
+		case isDelim && (delim == '}' || delim == ']'):
+			open = open[:top]
+			continue
+		case top >= 0 && open[top].key:
+			key, _ := token.(string)
+			if open[top].keys[key] {
+				return false
+			}
+			open[top].keys[key], open[top].key = true, false
+			continue
+		case top >= 0 && open[top].keys != nil:
+			open[top].key = true // after the value that begins here
+		}
+		if isDelim {
+			if len(open) == maxDepth {
+				return false
+			}
+			next := level{}
+			if delim == '{' {
+				next = level{keys: map[string]bool{}, key: true}
+			}
+			open = append(open, next)
+		}
+	}
+}

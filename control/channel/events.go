@@ -1,0 +1,109 @@
+package channel
+
+import (
+	"context"
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// batch is what was read of events at once.
+type batch struct {
+	all  bool // events were lost
+	wake map[int32]bool
+	// heard are the watches on which anything came.
+	heard map[int32]bool
+}
+
+// read reads events until ctx ends or the instance is closed.
+func (w *Watcher) read(ctx context.Context, batches chan<- batch) {
+	buf := make([]byte, 64<<10)
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	var lost time.Time // when all were woken last
+	for {
+		n, err := w.events.Read(buf)
+		if err != nil {
+			return // its deadline, or it was closed
+		}
+		b := parse(buf[:n])
+		wait := breather
+		if b.all {
+			wait = max(breather, wakeAllEvery-time.Since(lost))
+			lost = time.Now().Add(wait)
+		}
+		if b.all && !sleep(ctx, pause, wait) {
+			return
+		}
+		select {
+		case batches <- b:
+		case <-ctx.Done():
+			return
+		}
+		if !b.all && !sleep(ctx, pause, wait) {
+			return
+		}
+	}
+}
+
+// sleep waits; false where ctx ended.
+func sleep(ctx context.Context, timer *time.Timer, d time.Duration) bool {
+	timer.Reset(d)
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// parse reads what the kernel has written (inotify(7)).
+func parse(buf []byte) batch {
+	b := batch{wake: map[int32]bool{}, heard: map[int32]bool{}}
+	for len(buf) >= unix.SizeofInotifyEvent {
+		watch := int32(binary.NativeEndian.Uint32(buf))
+		mask, size := binary.NativeEndian.Uint32(buf[4:]), int(binary.NativeEndian.Uint32(buf[12:]))
+		end := min(unix.SizeofInotifyEvent+size, len(buf))
+		name := strings.TrimRight(string(buf[unix.SizeofInotifyEvent:end]), "\x00")
+		buf = buf[end:]
+		if mask&unix.IN_Q_OVERFLOW != 0 {
+			b.all = true
+			continue
+		}
+		b.heard[watch] = true
+		if _, is := requestOf(name); is {
+			b.wake[watch] = true
+		}
+	}
+	return b
+}
+
+// hear wakes for what a batch tells of.
+func (w *Watcher) hear(b batch) {
+	for _, wake := range w.told(b) {
+		wake()
+	}
+}
+
+func (w *Watcher) told(b batch) (wakes []func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for watch := range b.heard {
+		if d := w.byWatch[watch]; d != nil {
+			d.heard, d.deaf = true, false
+		}
+	}
+	for watch := range b.wake {
+		if d := w.byWatch[watch]; d != nil && !b.all {
+			wakes = append(wakes, d.wake)
+		}
+	}
+	if b.all {
+		for _, d := range w.byWatch {
+			d.heard, wakes = true, append(wakes, d.wake)
+		}
+	}
+	return wakes
+}

@@ -1,0 +1,182 @@
+package channel
+
+import (
+	"container/list"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+)
+
+// kept are the files of one request's answer.
+type kept struct {
+	id    caisson.RequestID
+	at    time.Time // of the last of them, by the file system
+	bytes int64
+}
+
+// bootName is a file in private that says in which life of the machine the
+// channel was last made.
+const bootName = "boot"
+
+// Trim removes answers beyond the newest 1,000, those older than 7 days, and the
+// oldest beyond 64 MiB; never one for which keep says so. It costs nothing where
+// there is nothing to remove.
+func (f *Files) Trim(now time.Time, keep func(caisson.RequestID) bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var next *list.Element
+	for e := f.kept.Front(); e != nil; e = next {
+		next = e.Next()
+		k := e.Value.(*kept)
+		if f.kept.Len() <= caisson.ControlKept && f.bytes <= caisson.ControlKeptBytes && now.Sub(k.at) <= caisson.ControlKeptFor {
+			return nil
+		}
+		if keep != nil && keep(k.id) {
+			continue
+		}
+		if err := f.forget(k.id); err != nil {
+			return failed("remove an answer", err)
+		}
+		f.kept.Remove(e)
+		delete(f.index, k.id)
+		f.bytes -= k.bytes
+	}
+	return nil
+}
+
+func (f *Files) forget(id caisson.RequestID) error {
+	var errs []error
+	for _, suffix := range []string{requestSuffix, payloadSuffix, acceptedSuffix} {
+		errs = append(errs, remove(f.responses, string(id)+suffix))
+	}
+	return errors.Join(errs...)
+}
+
+// note remembers a file that was published.
+func (f *Files) note(id caisson.RequestID, written unix.Timespec, bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noteLocked(id, time.Unix(written.Unix()), bytes)
+	f.kept.MoveToBack(f.index[id])
+}
+
+func (f *Files) noteLocked(id caisson.RequestID, at time.Time, bytes int64) {
+	e := f.index[id]
+	if e == nil {
+		e = f.kept.PushBack(&kept{id: id})
+		f.index[id] = e
+	}
+	k := e.Value.(*kept)
+	if at.After(k.at) {
+		k.at = at
+	}
+	k.bytes += bytes
+	f.bytes += bytes
+}
+
+// read reads what answers are there. After a start of the machine those that a
+// power cut has torn are removed.
+func (f *Files) read() error {
+	names, err := listed(f.responses)
+	if err != nil {
+		return err
+	}
+	if boot := bootID(); boot == "" || boot != f.lastBoot() {
+		names = slices.DeleteFunc(names, f.torn)
+		if err := f.noteBoot(boot); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range names {
+		var st unix.Stat_t
+		id, _, _ := strings.Cut(name, ".")
+		if !caisson.RequestID(id).Valid() || unix.Fstatat(at(f.responses), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			continue
+		}
+		f.noteLocked(caisson.RequestID(id), time.Unix(st.Mtim.Unix()), st.Size)
+	}
+	sorted := make([]*kept, 0, f.kept.Len())
+	for e := f.kept.Front(); e != nil; e = e.Next() {
+		sorted = append(sorted, e.Value.(*kept))
+	}
+	slices.SortStableFunc(sorted, func(a, b *kept) int { return a.at.Compare(b.at) })
+	for _, k := range sorted {
+		f.kept.MoveToBack(f.index[k.id])
+	}
+	return nil
+}
+
+// torn removes an answer that is not whole, and tells whether it did.
+func (f *Files) torn(name string) bool {
+	id, _, _ := strings.Cut(name, ".")
+	if strings.HasSuffix(name, payloadSuffix) {
+		_, answered := f.Has(caisson.RequestID(id))
+		return !answered && remove(f.responses, name) == nil
+	}
+	raw, err := f.response(name)
+	var answer caisson.ControlAnswer
+	if err == nil {
+		err = json.Unmarshal(raw, &answer)
+	}
+	if err == nil && answer.Payload > 0 {
+		var st unix.Stat_t
+		err = unix.Fstatat(at(f.responses), id+payloadSuffix, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil && st.Size != answer.Payload {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if err == nil {
+		return false
+	}
+	if !strings.HasSuffix(name, acceptedSuffix) {
+		_ = remove(f.responses, id+payloadSuffix) // it is made again with its answer
+	}
+	return remove(f.responses, name) == nil
+}
+
+func (f *Files) response(name string) ([]byte, error) {
+	fd, err := unix.Openat(at(f.responses), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	return io.ReadAll(file)
+}
+
+// bootID names this life of the machine; empty where the system does not say.
+func bootID() string {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+func (f *Files) bootPath() string { return filepath.Join(f.dir, caisson.ControlPrivate, bootName) }
+
+func (f *Files) lastBoot() string {
+	raw, err := os.ReadFile(f.bootPath())
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}
+
+func (f *Files) noteBoot(boot string) error {
+	_, err := f.put([]byte(boot), func(temporary string) error {
+		return unix.Renameat(at(f.private), temporary, at(f.private), bootName)
+	})
+	return err
+}

@@ -1,0 +1,289 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-run/caisson"
+)
+
+// An answer that is on record and not there is there again when the channel is
+// open, with its payload.
+func TestAnswersAreRebuilt(t *testing.T) {
+	w := newWorld(t)
+	spill := filepath.Join(w.dir, "spill")
+	whole := bytes.Repeat([]byte("all of it\xff\n"), 10_000)
+	if err := os.WriteFile(spill, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.add("large", caisson.EffectRead, func(context.Context, caisson.Call) (caisson.Result, error) {
+		return caisson.Result{Text: "a part", Spill: &caisson.Spill{Path: spill, Bytes: int64(len(whole)), Total: int64(len(whole)), SHA256: caisson.DigestOf(whole)}}, nil
+	})
+	w.start()
+	large, refused := w.ask("large", `{}`), w.ask("nothing", `{}`)
+	first := w.answer(large)
+	w.answer(refused)
+	payload := filepath.Join(w.channel(), caisson.ControlResponses, string(large)+".payload")
+	if raw, err := os.ReadFile(payload); err != nil || !bytes.Equal(raw, whole) || first.Payload != int64(len(whole)) || first.Output != "a part" {
+		t.Errorf("%+v with %d bytes, %v", first, len(raw), err)
+	}
+	w.close()
+	responses := filepath.Join(w.channel(), caisson.ControlResponses)
+	for name := range w.published() {
+		if err := os.Remove(filepath.Join(responses, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.takeOver()
+	w.start()
+	var again caisson.ControlAnswer
+	if !w.file(filepath.Join(caisson.ControlResponses, string(large)+".json"), &again) || !w.has(refused, ".json") {
+		t.Fatal("healthy before its answers were there")
+	}
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Error(diff)
+	}
+	if raw, err := os.ReadFile(payload); err != nil || !bytes.Equal(raw, whole) {
+		t.Errorf("the payload has %d bytes, %v", len(raw), err)
+	}
+}
+
+// A new generation closes what the old one left open, and knows nothing of its ids.
+func TestNewGeneration(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	old, id := w.request(newRequestID(), "count", `{}`), w.ask("gated", `{}`)
+	review := w.accepted(id).Review
+	w.close()
+	w.takeOver()
+	w.sandbox.Generation = 2
+	b := w.start()
+	if s := b.Status(); s.Generation != 2 || len(s.Waiting) != 0 {
+		t.Errorf("status %+v", s)
+	}
+	if r, err := w.ledger.Review(t.Context(), review); err != nil || r.State != caisson.ReviewWithdrawn {
+		t.Errorf("the old review is %+v, %v", r, err)
+	}
+	w.put(old.ID, marshal(t, old))
+	if code := w.refused(old.ID); code != caisson.CodeGenerationStale {
+		t.Errorf("a request for the old generation: %s", code)
+	}
+	if a := w.answer(w.ask("count", `{}`)); a.State != caisson.AnswerCompleted || a.Generation != 2 {
+		t.Errorf("a request for the new one: %+v", a)
+	}
+	if open, err := w.ledger.Requests(t.Context(), w.run, caisson.RequestFilter{Open: true}); err != nil || len(open) != 0 {
+		t.Errorf("open: %v, %v", open, err)
+	}
+}
+
+// faulty is a ledger some of whose writes do not succeed.
+type faulty struct {
+	caisson.Ledger
+	take, start, settle atomic.Pointer[caisson.Error]
+}
+
+func asErr(p *atomic.Pointer[caisson.Error]) error {
+	if e := p.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (l *faulty) TakeRequest(ctx context.Context, d caisson.Drive, r caisson.RequestRecord) error {
+	if err := asErr(&l.take); err != nil {
+		return err
+	}
+	return l.Ledger.TakeRequest(ctx, d, r)
+}
+
+func (l *faulty) StartCall(ctx context.Context, d caisson.Drive, s caisson.CallStart) (caisson.CallRecord, error) {
+	if err := asErr(&l.start); err != nil {
+		return caisson.CallRecord{}, err
+	}
+	return l.Ledger.StartCall(ctx, d, s)
+}
+
+func (l *faulty) SettleCall(ctx context.Context, d caisson.Drive, s caisson.CallSettle) (caisson.CallRecord, error) {
+	if err := asErr(&l.settle); err != nil {
+		return caisson.CallRecord{}, err
+	}
+	return l.Ledger.SettleCall(ctx, d, s)
+}
+
+// While the ledger takes no writes nothing is begun, and each request has the
+// answer that is true as soon as there can be one.
+func TestLedgerTakesNoWrites(t *testing.T) {
+	full := caisson.Errorf(caisson.CodeWriteFailed, "the disk does not do as it is told")
+	none := caisson.Errorf(caisson.CodeStateInvalid, "the run takes no calls")
+	w := newWorld(t)
+	l := &faulty{Ledger: w.ledger}
+	w.through = l
+	w.start()
+
+	l.take.Store(full)
+	if code := w.refused(w.ask("count", `{}`)); code != caisson.CodeNotExecuted {
+		t.Errorf("what could not be taken is %s", code)
+	}
+	l.take.Store(nil)
+
+	l.start.Store(none)
+	id := w.ask("count", `{}`)
+	w.awaitTaken(id)
+	l.start.Store(nil)
+	w.tickNow()
+	if code := w.refused(id); code != caisson.CodeNotExecuted || w.done(id) != 0 {
+		t.Errorf("what could not be started is %s, done %d times", code, w.done(id))
+	}
+
+	l.settle.Store(full)
+	id = w.ask("count", `{}`)
+	w.accepted(id)
+	w.await("that it was done and not recorded", func() bool { return w.done(id) == 1 && w.broker.Load().Status().Running == 0 })
+	if w.has(id, ".json") {
+		t.Error("answered without a record")
+	}
+	l.settle.Store(nil)
+	w.tickNow()
+	if a := w.answer(id); a.State != caisson.AnswerCompleted || w.done(id) != 1 {
+		t.Errorf("what could not be settled is %+v, done %d times", a, w.done(id))
+	}
+}
+
+// A channel that is full says so, and still does what it had taken.
+func TestChannelFull(t *testing.T) {
+	w := newWorld(t)
+	l := &faulty{Ledger: w.ledger}
+	w.through = l
+	b := w.start()
+	waiting := w.ask("gated", `{}`)
+	review := w.accepted(waiting).Review
+	l.take.Store(caisson.Errorf(caisson.CodeChannelFull, "full"))
+	for range 2 {
+		if code := w.refused(w.ask("count", `{}`)); code != caisson.CodeChannelFull {
+			t.Errorf("it is answered %s", code)
+		}
+	}
+	if s := b.Status(); s.State != caisson.BrokerParked || s.Reason != caisson.CodeChannelFull {
+		t.Errorf("status %+v", s)
+	}
+	w.decide(review, caisson.Decision{Kind: caisson.Approve})
+	if a := w.answer(waiting); a.State != caisson.AnswerCompleted {
+		t.Errorf("what it had taken: %+v", a)
+	}
+}
+
+// The workspace is looked at with each request: the first that finds it changed
+// parks the broker, and the sandbox is told no path.
+func TestBinding(t *testing.T) {
+	w := newWorld(t)
+	var lost atomic.Bool
+	w.sandbox.Bound = func(context.Context) error {
+		if lost.Load() {
+			return caisson.Errorf(caisson.CodeWorkspaceBindingLost, "/host/path is another's")
+		}
+		return nil
+	}
+	b := w.start()
+	if a := w.answer(w.ask("count", `{}`)); a.State != caisson.AnswerCompleted {
+		t.Errorf("%+v", a)
+	}
+	lost.Store(true)
+	id := w.ask("count", `{}`)
+	if code := w.refused(id); code != caisson.CodeWorkspaceBindingLost || w.done(id) != 0 {
+		t.Errorf("answered %s", code)
+	}
+	if s := b.Status(); s.Reason != caisson.CodeWorkspaceBindingLost || strings.Contains(s.Text, "/host") {
+		t.Errorf("status %+v", s)
+	}
+	w.await("that it is recorded why", func() bool {
+		moves := w.events(caisson.EventBrokerMoved)
+		return len(moves) == 1 && strings.Contains(moves[0], "/host/path")
+	})
+	lost.Store(false)
+	w.tickNow()
+	w.await("that it is healthy", func() bool { return b.Status().State == caisson.BrokerHealthy })
+}
+
+// What a person approved is done only in the workspace that it was asked for.
+func TestBindingIsLookedAtAgain(t *testing.T) {
+	w := newWorld(t)
+	var lost atomic.Bool
+	w.sandbox.Bound = func(context.Context) error {
+		if lost.Load() {
+			return caisson.Errorf(caisson.CodeWorkspaceBindingLost, "it is another's")
+		}
+		return nil
+	}
+	b := w.start()
+	id := w.ask("gated", `{}`)
+	review := w.accepted(id).Review
+	w.await("that it waits", func() bool { return len(b.Status().Waiting) == 1 })
+	lost.Store(true)
+	w.decide(review, caisson.Decision{Kind: caisson.Approve})
+	w.await("that it is parked", func() bool { s := b.Status(); return s.Reason == caisson.CodeWorkspaceBindingLost && s.Queued == 1 })
+	if n := w.done(id); n != 0 {
+		t.Errorf("done %d times", n)
+	}
+	lost.Store(false)
+	w.tickNow()
+	if a := w.answer(id); a.State != caisson.AnswerCompleted || w.done(id) != 1 {
+		t.Errorf("%+v, done %d times", a, w.done(id))
+	}
+}
+
+// What is in the queue when the process ends is answered as not executed.
+func TestClose(t *testing.T) {
+	w := newWorld(t)
+	began, _ := w.blocking("block")
+	b := w.start()
+	var ids []caisson.RequestID
+	for i := range 6 {
+		ids = append(ids, w.ask("block", `{}`))
+		w.await("that it is taken", func() bool { s := b.Status(); return s.Running+s.Queued == i+1 })
+	}
+	for range 4 {
+		<-began
+	}
+	w.close()
+	var outcomes []string
+	for _, id := range ids {
+		a := w.answer(id)
+		outcome := string(a.State)
+		if a.Error != nil {
+			outcome = string(a.Error.Code)
+		}
+		outcomes = append(outcomes, outcome)
+	}
+	want := []string{"completed", "completed", "completed", "completed", "not-executed", "not-executed"}
+	if !slices.Equal(outcomes, want) || b.Err() != nil {
+		t.Errorf("%v, ended with %v", outcomes, b.Err())
+	}
+}
+
+// tickNow has all that is done by time be due.
+func (w *world) tickNow() {
+	w.t.Helper()
+	for range 2 { // less than a stall each time
+		w.boot.Add(int64(4 * time.Second))
+		w.service.Tick(w.t.Context())
+	}
+}
+
+// awaitTaken waits until a request was taken and is not under way any more.
+func (w *world) awaitTaken(id caisson.RequestID) {
+	w.t.Helper()
+	w.await("that it was taken", func() bool {
+		found, err := w.ledger.Requests(w.t.Context(), w.run, caisson.RequestFilter{IDs: []caisson.RequestID{id}})
+		s := w.broker.Load().Status()
+		return err == nil && len(found) == 1 && s.Running+s.Queued == 0
+	})
+}

@@ -1,0 +1,310 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/fault"
+)
+
+// take claims what has come in. It gives way after what one look has found, so
+// that a flood keeps nobody from being told the state.
+func (b *Broker) take() {
+	if !b.taking() {
+		return
+	}
+	ids, err := b.files.Scan(time.Now())
+	if err == nil && b.files.Counts().More {
+		signal(b.wake)
+	}
+	if err != nil || len(ids) == 0 {
+		return // what is there is looked at again with the next tick
+	}
+	seen := b.s.o.Boot()
+	if !b.current() {
+		return
+	}
+	claimed := false
+	for some := range slices.Chunk(ids, takeTogether) {
+		if b.ctx.Err() != nil || !b.taking() {
+			return
+		}
+		claimed = b.takeSome(some, seen) || claimed
+	}
+	if claimed {
+		signal(b.wake) // there may be more than one look has found
+	}
+	b.trim()
+}
+
+// takeTogether is how many requests are recorded together: each is a write of
+// its own, and the ledger makes writes that come at once durable at once.
+const takeTogether = 32
+
+// takeSome claims and records some requests, and has them begin in their order.
+// false: none of them could be taken.
+func (b *Broker) takeSome(ids []caisson.RequestID, seen time.Duration) bool {
+	var taken []*request
+	places := 0 // that are taken by those before
+	for _, id := range ids {
+		r := b.claim(id, seen, places)
+		if r == nil {
+			continue
+		}
+		taken = append(taken, r)
+		if r.record.Rejected == nil {
+			places++
+		}
+	}
+	errs := make([]error, len(taken))
+	var recording sync.WaitGroup
+	for i, r := range taken {
+		recording.Go(func() {
+			ctx, done := b.writing()
+			defer done()
+			errs[i] = b.s.o.Ledger.TakeRequest(ctx, b.o.Drive, r.record)
+		})
+	}
+	recording.Wait()
+	_ = fault.Point("control.taken")
+	for i, r := range taken {
+		b.admit(r, errs[i])
+	}
+	return len(taken) > 0
+}
+
+func (b *Broker) taking() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.quiet && b.cause == nil && b.state != caisson.BrokerStarting
+}
+
+// current proves that this process still has the sandbox, and begins another
+// epoch if it did not run for a while: what clients know may be old by then.
+func (b *Broker) current() bool {
+	if b.owned(b.ctx) != nil {
+		return false
+	}
+	if !b.stalled() {
+		return true
+	}
+	stalls := b.s.pulse()
+	ctx, done := b.writing()
+	defer done()
+	ch, err := b.s.o.Ledger.OpenChannel(ctx, b.o.Drive, 0)
+	if err != nil {
+		b.lost(err)
+		return false // with the next tick
+	}
+	b.mu.Lock()
+	b.channel, b.stalls = ch, stalls
+	b.mu.Unlock()
+	b.tell()
+	return true
+}
+
+// stalled tells whether the process did not run for a while since this epoch began.
+func (b *Broker) stalled() bool {
+	stalls := b.s.pulse()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return stalls != b.stalls
+}
+
+// claim takes one request out of the channel and looks at it. Nil: there is
+// nothing by that name that could be taken, or its id was taken before.
+func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *request {
+	body, err := b.files.Claim(id)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil && caisson.CodeOf(err) != caisson.CodeRequestInvalid:
+		return nil // it is where it was
+	}
+	if _, answered := b.files.Has(id); answered {
+		b.replayed(id)
+		return nil
+	}
+	ch := b.Status()
+	r := &request{seen: seen, record: caisson.RequestRecord{
+		Run: b.o.Drive.Run, Generation: ch.Generation, ID: id, Call: caisson.NewRequestCallID(b.o.Drive.Run, ch.Generation, id), At: b.s.o.Ledger.Now(),
+	}}
+	asked, refused := b.check(id, body, err, seen, places)
+	if refused != nil {
+		r.record.Rejected = bare(refused)
+	}
+	if asked.Verb != "" {
+		r.record.Verb, r.record.Input = asked.Verb, compact(asked.Input)
+		r.input, r.wait = r.record.Input, waitOf(asked)
+	}
+	return r
+}
+
+// compact is JSON without white space, which a client may have a lot of.
+func compact(raw json.RawMessage) json.RawMessage {
+	out, err := caisson.Canonical(raw)
+	if err != nil {
+		return nil // the strict reading has refused it
+	}
+	return out
+}
+
+// bare is an error without its cause, which is for this process alone.
+func bare(e *caisson.Error) *caisson.Error {
+	c := *e
+	c.Err = nil
+	return &c
+}
+
+// check looks at a request in the order in which a client is told what is
+// wrong: what it cannot help, then what it did not know, then what it did wrong.
+func (b *Broker) check(id caisson.RequestID, body []byte, unread error, seen time.Duration, places int) (caisson.ControlRequest, *caisson.Error) {
+	var r caisson.ControlRequest
+	if err := b.parkedError(); err != nil {
+		return r, err
+	}
+	if unread != nil {
+		return r, caisson.AsError(unread)
+	}
+	now := b.Status()
+	r, refused := decode(body, id, now.Generation, now.Epoch, b.s.o.Boot()-seen)
+	if refused != nil {
+		if refused.Code == caisson.CodeGenerationStale || refused.Code == caisson.CodeRequestExpired {
+			signal(b.counts) // it may have read a status that is not ours
+		}
+		return r, refused
+	}
+	if b.verb(r.Verb) == nil {
+		return r, caisson.Errorf(caisson.CodeVerbDenied, "there is no such verb for this sandbox")
+	}
+	if err := b.checkBinding(b.ctx); err != nil {
+		return r, caisson.Errorf(caisson.CodeWorkspaceBindingLost, "%s", caisson.CodeWorkspaceBindingLost.Info().Meaning)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.running)+len(b.queue)+places >= caisson.ControlRunning+caisson.ControlQueued {
+		return r, caisson.Errorf(caisson.CodeBusy, "%d requests run and %d wait", len(b.running), len(b.queue)+places)
+	}
+	return r, nil
+}
+
+// parkedError is the answer of a parked broker.
+func (b *Broker) parkedError() *caisson.Error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.reasons) == 0 {
+		return nil
+	}
+	reason, why := b.reasonLocked()
+	return caisson.Errorf(reason, "%s", why.text)
+}
+
+// verbs are what may be asked for: those of the host, and the broker's own.
+func (b *Broker) verbs() []caisson.Tool {
+	var all []caisson.Tool
+	if b.o.Verbs != nil {
+		all = b.o.Verbs()
+	}
+	return append(all[:len(all):len(all)], recoverTool{b})
+}
+
+func (b *Broker) verb(name string) caisson.Tool {
+	for _, tool := range b.verbs() {
+		if tool.Spec().Ref.Name == name {
+			return tool
+		}
+	}
+	return nil
+}
+
+// admit has a request go on whose id the ledger was asked to use up.
+func (b *Broker) admit(r *request, err error) {
+	switch caisson.CodeOf(err) {
+	case "":
+		if r.record.Rejected != nil {
+			b.publish(r.record, nil)
+			return
+		}
+		b.enqueue(r)
+	case caisson.CodeRequestReplayed:
+		b.replayed(r.record.ID)
+	case caisson.CodeChannelFull:
+		b.Park(caisson.CodeChannelFull, caisson.CodeChannelFull.Info().Meaning)
+		b.unrecorded(r, caisson.Errorf(caisson.CodeChannelFull, "%s", caisson.CodeChannelFull.Info().Meaning))
+	case caisson.CodeLeaseLost, caisson.CodeGenerationStale:
+		// Whoever displaced us took the channel with it.
+		b.end(caisson.Errorf(caisson.CodeLeaseLost, "the channel is another's now: %w", err))
+	default:
+		b.unrecorded(r, caisson.Errorf(caisson.CodeNotExecuted, "it could not be recorded, and was not begun"))
+	}
+}
+
+// unrecorded answers a request that the ledger did not take. Its id is used up
+// for as long as the answer is there; nothing was done under it.
+func (b *Broker) unrecorded(r *request, why *caisson.Error) {
+	r.record.Rejected = why
+	b.publish(r.record, nil)
+}
+
+// maxReplays bounds how many replays are recorded in one life of a broker: they
+// use up no ids, so nothing else bounds them.
+const maxReplays = 100
+
+// replay is the event of a request whose id was taken before.
+type replay struct {
+	Generation int64             `json:"generation"`
+	ID         caisson.RequestID `json:"id"`
+}
+
+// replayed takes a request whose id was taken before. It changes nothing about
+// the first and gets no answer of its own: an answer of that id is the first
+// one's, and is published again where it is not there any more.
+func (b *Broker) replayed(id caisson.RequestID) {
+	b.replays++
+	generation := b.Status().Generation
+	if b.replays <= maxReplays {
+		ctx, done := b.writing()
+		err := b.s.o.Ledger.Append(ctx, b.o.Drive, caisson.EventRequestReplayed, replay{generation, id})
+		done()
+		if b.lost(err) {
+			return
+		}
+	}
+	if _, answered := b.files.Has(id); answered {
+		return
+	}
+	_, _ = b.republish(b.ctx, id) // it is tried again by whoever asks to recover it
+}
+
+// trim removes old answers, now and then.
+func (b *Broker) trim() {
+	b.mu.Lock()
+	due := b.published >= trimEvery
+	if due {
+		b.published = 0
+	}
+	b.mu.Unlock()
+	if due {
+		_ = b.files.Trim(time.Now(), b.open) // what cannot be removed is tried again
+	}
+}
+
+// trimEvery is after how many answers old ones are removed.
+const trimEvery = 64
+
+// open tells whether a request is not over.
+func (b *Broker) open(id caisson.RequestID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.repair[id] || b.heldByLocked(id)
+}
+
+// heldByLocked tells whether a request is in somebody's hands here.
+func (b *Broker) heldByLocked(id caisson.RequestID) bool {
+	return b.running[id] != nil || b.waiting[id] != nil || slices.ContainsFunc(b.queue, func(r *request) bool { return r.record.ID == id })
+}

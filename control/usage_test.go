@@ -1,0 +1,16 @@
+package control_test
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// used is the processor time of this process.
+func used() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

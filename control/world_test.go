@@ -1,0 +1,492 @@
+package control_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/airlock"
+	"github.com/caisson-run/caisson/control"
+	"github.com/caisson-run/caisson/control/channel"
+	"github.com/caisson-run/caisson/ledger/sqlite"
+)
+
+// policy is a judge: a ruling for each verb, allow where there is none.
+type policy map[string]caisson.Ruling
+
+func (policy) PolicyDigest() caisson.Digest { return "test" }
+
+func (p policy) Judge(call caisson.Call, _ caisson.Subject) caisson.Verdict {
+	ruling, is := p[call.Tool.Name]
+	if !is {
+		ruling = caisson.Allow
+	}
+	return caisson.Verdict{Ruling: ruling, Layer: "user", Rule: "rule-" + call.Tool.Name, Reason: "the test says so", PolicyDigest: "test"}
+}
+
+// verb is one whose effect is a line in a file: a counter outside of all that is
+// tested.
+type verb struct {
+	name    string
+	effect  caisson.Effect
+	effects string
+	open    func(ctx context.Context, call caisson.Call) (caisson.Result, error)
+	process *caisson.ProcessIdentity
+}
+
+const anySchema = `{"type":"object","properties":{"text":{"type":"string"}},"additionalProperties":false}`
+
+func (v verb) Spec() caisson.ToolSpec {
+	return caisson.ToolSpec{Ref: caisson.ToolRef{Name: v.name}, Description: "Counts.", Schema: json.RawMessage(anySchema), Effect: v.effect}
+}
+
+func (v verb) Facets(json.RawMessage) (caisson.Facets, error) { return caisson.Facets{}, nil }
+
+func (v verb) Hold(_ context.Context, call caisson.Call, _ caisson.EffectID) (caisson.Executor, error) {
+	return execution{v, call}, nil
+}
+
+type execution struct {
+	verb verb
+	call caisson.Call
+}
+
+func (e execution) Identity() *caisson.ProcessIdentity { return e.verb.process }
+func (e execution) Drop()                              {}
+
+func (e execution) Open(ctx context.Context) (caisson.Result, error) {
+	f, err := os.OpenFile(e.verb.effects, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return caisson.Result{}, err
+	}
+	_, err = fmt.Fprintln(f, e.call.ID)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return caisson.Result{}, err
+	}
+	if e.verb.open != nil {
+		return e.verb.open(ctx, e.call)
+	}
+	return caisson.Result{Text: "did " + string(e.call.Input)}, nil
+}
+
+// world is one sandbox's channel, with the ledger, the airlock and the broker.
+type world struct {
+	t       testing.TB
+	dir     string
+	ledger  *sqlite.Ledger
+	through caisson.Ledger // what the broker and the airlock write to
+	run     caisson.RunID
+	drive   caisson.Drive
+	rules   policy
+	sandbox control.Sandbox
+	options control.Options
+	verbs   []caisson.Tool
+
+	boot  atomic.Int64 // added to the clock that the service has
+	later atomic.Int64 // added to the ledger's
+
+	noticed func(airlock.Notice) // before the broker is told
+
+	service *control.Service
+	broker  atomic.Pointer[control.Broker]
+	end     func() // of Run
+
+	mu   sync.Mutex
+	seen chan struct{} // replaced when something is published
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), run: caisson.NewRunID(), seen: make(chan struct{}), rules: policy{"gated": caisson.ReviewIt, "denied": caisson.Deny}}
+	w.ledger = openLedger(t, w.dir, func() time.Time { return time.Now().Add(time.Duration(w.later.Load())) })
+	if _, err := w.ledger.CreateRun(t.Context(), w.run, caisson.RunSpec{Root: w.run, Engine: "none", Preset: "sandboxed", OnUnknown: "tell", Session: caisson.SessionServed}); err != nil {
+		t.Fatal(err)
+	}
+	w.through = w.ledger
+	w.takeOver()
+	if _, err := w.ledger.MoveRun(t.Context(), w.drive, caisson.RunMove{To: caisson.RunRunning}); err != nil {
+		t.Fatal(err)
+	}
+	w.add("count", caisson.EffectUnsafe, nil)
+	w.add("gated", caisson.EffectUnsafe, nil)
+	w.add("denied", caisson.EffectUnsafe, nil)
+	w.add("look", caisson.EffectRead, nil)
+	w.add("fail", caisson.EffectUnsafe, func(context.Context, caisson.Call) (caisson.Result, error) {
+		return caisson.Result{Outcome: caisson.OutcomeFailed, Text: "no luck", Data: json.RawMessage(`{"code":7}`)}, nil
+	})
+	w.sandbox = control.Sandbox{Dir: w.channel(), Record: caisson.SandboxRecord{ID: "s0123456789", Run: w.run, Engine: "none"}, Branch: "feature/x", Guide: "Ask."}
+	w.options = control.Options{Boot: func() time.Duration { return time.Duration(time.Now().UnixNano() + w.boot.Load()) }}
+	return w
+}
+
+func openLedger(t testing.TB, dir string, now func() time.Time) *sqlite.Ledger {
+	t.Helper()
+	l, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(dir, "ledger.db"), Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Check(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("check ledger: %v", err)
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("close ledger: %v", err)
+		}
+	})
+	return l
+}
+
+func takeLease(ctx context.Context, l caisson.Ledger, run caisson.RunID) (caisson.Drive, error) {
+	inst := caisson.Instance{ID: caisson.NewInstanceID(), Program: "test", Process: caisson.ProcessIdentity{Host: "test", PID: os.Getpid()}}
+	if err := l.PutInstance(ctx, inst); err != nil {
+		return caisson.Drive{}, err
+	}
+	stored, err := l.Run(ctx, run)
+	if err != nil {
+		return caisson.Drive{}, err
+	}
+	lease, err := l.TakeLease(ctx, run, inst.ID, stored.Lease.Fence)
+	return caisson.Drive{Run: run, Fence: lease.Fence}, err
+}
+
+// takeOver takes the run's lease as another process would.
+func (w *world) takeOver() {
+	w.t.Helper()
+	drive, err := takeLease(w.t.Context(), w.ledger, w.run)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.drive = drive
+}
+
+func (w *world) channel() string { return filepath.Join(w.dir, "sandbox") }
+func (w *world) effects() string { return filepath.Join(w.dir, "effects") }
+
+func (w *world) add(name string, effect caisson.Effect, open func(context.Context, caisson.Call) (caisson.Result, error)) {
+	w.verbs = append(w.verbs, verb{name: name, effect: effect, effects: w.effects(), open: open})
+}
+
+// blocking adds a verb whose effect lasts until it is let go, or stopped.
+func (w *world) blocking(name string) (began chan caisson.CallID, let chan struct{}) {
+	began, let = make(chan caisson.CallID, 100), make(chan struct{})
+	w.add(name, caisson.EffectUnsafe, func(ctx context.Context, call caisson.Call) (caisson.Result, error) {
+		began <- call.ID
+		select {
+		case <-let:
+			return caisson.Result{Text: "let go"}, nil
+		case <-ctx.Done():
+			return caisson.Result{Text: "half of it"}, context.Cause(ctx)
+		}
+	})
+	return began, let
+}
+
+func doorOf(l caisson.Ledger, drive caisson.Drive, rules policy, observe func(airlock.Notice)) *airlock.Door {
+	a := airlock.New(airlock.Options{Ledger: l, Judge: rules, ParkAfter: -1, OnUnknown: airlock.OnUnknownTell, Observe: observe})
+	return a.Enter(drive, func() caisson.Subject { return caisson.Subject{} }, "", "")
+}
+
+// start runs a service and opens the broker in it.
+func (w *world) start() *control.Broker {
+	w.t.Helper()
+	if w.service == nil {
+		w.serve()
+	}
+	b, err := w.open()
+	if err != nil {
+		w.t.Fatalf("open: %v", err)
+	}
+	return b
+}
+
+func (w *world) open() (*control.Broker, error) {
+	s := w.sandbox
+	s.Drive = w.drive
+	// The broker is known to the one that observes before its calls begin.
+	opened := make(chan struct{})
+	var broker *control.Broker
+	s.Door = doorOf(w.through, w.drive, w.rules, func(n airlock.Notice) {
+		<-opened
+		if w.noticed != nil {
+			w.noticed(n)
+		}
+		broker.Observe(n)
+	})
+	s.Verbs = func() []caisson.Tool { return w.verbs }
+	b, err := w.service.Open(w.t.Context(), s)
+	broker = b
+	close(opened)
+	if err == nil {
+		w.broker.Store(b)
+	}
+	return b, err
+}
+
+func (w *world) serve() {
+	w.t.Helper()
+	o := w.options
+	o.Ledger, o.Watcher = w.through, channel.NewWatcher(channel.WatcherOptions{})
+	w.service = control.New(o)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- w.service.Run(ctx) }()
+	w.end = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			w.t.Errorf("run: %v", err)
+		}
+	})
+	w.t.Cleanup(w.end)
+	w.watch()
+}
+
+// watch tells the test of everything that is published or recorded.
+func (w *world) watch() {
+	w.t.Helper()
+	for _, dir := range []string{caisson.ControlResponses, caisson.ControlRequests} {
+		if err := os.MkdirAll(filepath.Join(w.channel(), dir), 0o700); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, dir := range []string{caisson.ControlResponses, caisson.ControlPublic, caisson.ControlRequests} {
+		if err := watcher.Add(filepath.Join(w.channel(), dir)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for range watcher.Events {
+			w.happened()
+		}
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	ended.Go(func() {
+		for n := int64(0); ctx.Err() == nil; {
+			var err error
+			if n, err = w.ledger.Wait(ctx, w.run, n); err == nil {
+				w.happened()
+			}
+		}
+	})
+	w.t.Cleanup(func() { cancel(); watcher.Close(); ended.Wait() })
+}
+
+func (w *world) happened() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.seen)
+	w.seen = make(chan struct{})
+}
+
+// await waits until is holds; it is asked whenever something was published.
+func (w *world) await(what string, is func() bool) {
+	w.t.Helper()
+	timeout := time.NewTimer(60 * time.Second)
+	defer timeout.Stop()
+	for {
+		w.mu.Lock()
+		seen := w.seen
+		w.mu.Unlock()
+		if is() {
+			return
+		}
+		select {
+		case <-seen:
+		case <-timeout.C:
+			w.t.Fatalf("waited in vain for %s; status %+v", what, w.status())
+		}
+	}
+}
+
+func newRequestID() caisson.RequestID {
+	raw := make([]byte, 16)
+	_, _ = rand.Read(raw)
+	return caisson.RequestID(hex.EncodeToString(raw))
+}
+
+// request is what an honest client would send now.
+func (w *world) request(id caisson.RequestID, verb, input string) caisson.ControlRequest {
+	s := w.status()
+	return caisson.ControlRequest{Version: 1, ID: id, Generation: s.Generation, Epoch: s.Epoch, Wait: 10_000, Verb: verb, Input: json.RawMessage(input)}
+}
+
+// put writes a request as a client does.
+func (w *world) put(id caisson.RequestID, body []byte) {
+	w.t.Helper()
+	if err := putIn(w.channel(), id, body); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func putIn(dir string, id caisson.RequestID, body []byte) error {
+	requests := filepath.Join(dir, caisson.ControlRequests)
+	if err := os.WriteFile(filepath.Join(requests, "."+string(id)+".tmp"), body, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(requests, "."+string(id)+".tmp"), filepath.Join(requests, string(id)+".json"))
+}
+
+func (w *world) ask(verb, input string) caisson.RequestID {
+	w.t.Helper()
+	id := newRequestID()
+	body, err := json.Marshal(w.request(id, verb, input))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.put(id, body)
+	return id
+}
+
+func (w *world) file(name string, into any) bool {
+	raw, err := os.ReadFile(filepath.Join(w.channel(), name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
+		w.t.Errorf("%s: %v", name, err)
+	}
+	return err == nil
+}
+
+func (w *world) status() (s caisson.ControlStatusFile) {
+	w.file(caisson.ControlStatus, &s)
+	return s
+}
+
+func (w *world) has(id caisson.RequestID, suffix string) bool {
+	_, err := os.Lstat(filepath.Join(w.channel(), caisson.ControlResponses, string(id)+suffix))
+	return err == nil
+}
+
+// answer waits for the last answer of a request.
+func (w *world) answer(id caisson.RequestID) (a caisson.ControlAnswer) {
+	w.t.Helper()
+	name := filepath.Join(caisson.ControlResponses, string(id)+".json")
+	w.await("the answer of "+string(id), func() bool { return w.file(name, &a) })
+	return a
+}
+
+// accepted waits for the first answer of a request.
+func (w *world) accepted(id caisson.RequestID) (a caisson.ControlAnswer) {
+	w.t.Helper()
+	name := filepath.Join(caisson.ControlResponses, string(id)+".accepted.json")
+	w.await("that "+string(id)+" is accepted", func() bool { return w.file(name, &a) })
+	return a
+}
+
+// refused waits for an answer and tells its code.
+func (w *world) refused(id caisson.RequestID) caisson.Code {
+	w.t.Helper()
+	a := w.answer(id)
+	if a.State != caisson.AnswerRejected || a.Error == nil {
+		w.t.Errorf("answer %+v is no rejection", a)
+		return ""
+	}
+	return a.Error.Code
+}
+
+// done counts the effects of a request's call.
+func (w *world) done(id caisson.RequestID) int {
+	raw, err := os.ReadFile(w.effects())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(raw)) {
+		if strings.HasSuffix(strings.TrimSpace(line), "."+string(id)) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) decide(id caisson.ReviewID, d caisson.Decision) {
+	w.t.Helper()
+	r, err := w.ledger.Review(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	d.By = "tester"
+	if _, err := w.ledger.Decide(w.t.Context(), id, r.Call.Digest, d, 24*time.Hour); err != nil {
+		w.t.Fatalf("decide %s: %v", id, err)
+	}
+}
+
+func (w *world) events(kind caisson.EventKind) (bodies []string) {
+	w.t.Helper()
+	all, err := w.ledger.Events(w.t.Context(), w.run, 0, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range all {
+		if e.Kind == kind {
+			bodies = append(bodies, string(e.Body))
+		}
+	}
+	return bodies
+}
+
+// closed ends the broker as the end of its process would.
+func (w *world) close() {
+	w.t.Helper()
+	if err := w.broker.Load().Close(context.WithoutCancel(w.t.Context())); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+type ctxType = context.Context
+
+func withTimeout(t testing.TB, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.Context(), d)
+}
+
+func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+// idle makes a service that does nothing by time alone: the test ticks.
+func (w *world) idle() {
+	w.t.Helper()
+	o := w.options
+	o.Ledger, o.Watcher = w.through, channel.NewWatcher(channel.WatcherOptions{})
+	w.service = control.New(o)
+	w.watch()
+	w.t.Cleanup(func() {
+		if b := w.broker.Load(); b != nil {
+			w.close()
+		}
+		ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+		cancel()
+		if err := w.service.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			w.t.Errorf("run: %v", err)
+		}
+	})
+}
+
+func marshal(t testing.TB, v any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}

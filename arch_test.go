@@ -15,6 +15,7 @@ const module = "github.com/caisson-run/caisson"
 var layers = map[string]int{
 	"":                    0,
 	"internal/atomicfile": 0,
+	"internal/localsocket": 0,
 	"internal/lockfile":   0,
 	"internal/proctree":   0,
 	"internal/scratch":    0,

@@ -56,6 +56,7 @@ var layers = map[string]int{
 	"tool":                2,
 	"verb":                3,
 	"verb/declared":       0,
+	"login":               3,
 	"kernel":              3,
 	"control":             3,
 	"agent":               3,

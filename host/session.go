@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-run/caisson/control"
 	"github.com/caisson-run/caisson/gate"
 	"github.com/caisson-run/caisson/internal/lockfile"
+	"github.com/caisson-run/caisson/login"
 	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/tool"
 	"github.com/caisson-run/caisson/workspace"
@@ -187,6 +188,9 @@ func (s *session) openBox(ctx context.Context) error {
 	if err == nil {
 		err = h.Ledger.Append(ctx, s.drive, caisson.EventIsolation, box.Isolation())
 	}
+	if err == nil {
+		err = s.shareLogins(ctx, login.In, loginsIn)
+	}
 	if err != nil {
 		return errors.Join(err, s.closeBox(ctx))
 	}
@@ -279,9 +283,9 @@ func (s *session) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
 	if s.within != nil {
-		return s.importWork(ctx)
+		return errors.Join(s.importWork(ctx), s.shareLogins(ctx, login.Out, loginsOut))
 	}
-	return errors.Join(s.closeChannel(ctx), s.importWork(ctx), s.closeBox(ctx), s.network.close(ctx))
+	return errors.Join(s.closeChannel(ctx), s.importWork(ctx), s.shareLogins(ctx, login.Out, loginsOut), s.closeBox(ctx), s.network.close(ctx))
 }
 
 // fail records that a run could not be taken up. It is paused with the reason:

@@ -121,7 +121,8 @@ func TestEverySetting(t *testing.T) {
 		Verbs: []declared.Verb{{
 			Name: "gh.pr.create", Description: "Open a pull request.", Dir: "host-repo", Verdict: "allow", Timeout: 30 * time.Second, Output: 2048, Memory: 1 << 30, Env: []string{"GH_TOKEN"},
 			Input: []declared.Field{
-				{Name: "title", Type: "string", Max: declared.MostText}, {Name: "draft", Type: "boolean", Optional: true, Max: declared.MostText},
+				{Name: "title", Type: "string", Max: declared.MostText},
+				{Name: "draft", Type: "boolean", Optional: true, Max: declared.MostText},
 				{Name: "label", Type: "string", Max: 10, Enum: []string{"bug", "docs"}, Description: "one"},
 			},
 			Run: templates("gh", "pr", "create", "--title={title}", "{{x}}", "--head", "{branch}"),

@@ -80,12 +80,12 @@ func (s *session) hasChannel() bool {
 	return s.within == nil && (s.run.Spec.Session == "" || s.served != nil)
 }
 
-// makeChannel makes the directories of the sandbox's channel, where it has one.
-func (s *session) makeChannel() error {
+// makeChannel makes the directories of the sandbox's channel, where it has one,
+// and has the client for it at hand.
+func (s *session) makeChannel() (err error) {
 	if !s.hasChannel() {
 		return nil
 	}
-	var err error
 	if s.programs, err = sandbox.KeepPrograms(s.host.Paths.Programs(), s.host.guest); err != nil {
 		return err
 	}
@@ -99,11 +99,12 @@ func (s *session) makeChannel() error {
 	return nil
 }
 
-// lendChannel adds the sandbox's channel to what its box is lent.
+// lendChannel adds the sandbox's channel, and its client, to what its box is lent.
 func (s *session) lendChannel(spec *caisson.SandboxSpec) {
 	if !s.hasChannel() {
 		return
 	}
+	spec.Programs = s.programs
 	dir, inside := s.host.channelDir(s.record.ID), caisson.ControlDir
 	if s.record.Engine == landlock.Name { // which shows nothing in place of another
 		inside = dir
@@ -115,7 +116,6 @@ func (s *session) lendChannel(spec *caisson.SandboxSpec) {
 		spec.Mounts = append(spec.Mounts, caisson.Mount{Source: filepath.Join(dir, part.name), Target: filepath.Join(inside, part.name), Write: part.write})
 	}
 	spec.Env = append(spec.Env, caisson.ControlEnv+"="+inside)
-	spec.Programs = s.programs
 }
 
 // openChannel opens the broker of the run's sandbox.

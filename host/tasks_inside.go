@@ -75,20 +75,13 @@ func (s *session) seeTasks(n airlock.Notice) {
 	}
 }
 
-// guide is what programs inside are told of the channel in words.
-func (s *session) guide() string {
-	text := `# Asking the host
-
-This is a sandbox of Caisson. What is outside can be asked for:
-
-    caisson-guest ctl verbs --text
-    caisson-guest ctl VERB --json '{"key": "value"}' --text
-`
+// taskGuide is what an agent in the sandbox should know of the task it is for.
+func (s *session) taskGuide() string {
 	if s.mirror == nil || s.mirror.bound() == "" {
-		return text
+		return ""
 	}
 	id := s.mirror.bound()
-	return text + fmt.Sprintf(`
+	return fmt.Sprintf(`
 The work here is that of task %s: tasks/%s/task.md beside this file, with what was
 handed in for it in tasks/%s/artifacts. Verbs that begin with "task." act on it
 where none is named; task.next tells what is wanted.

@@ -20,6 +20,7 @@ type mirror struct {
 	dir  string
 
 	writing sync.Mutex // one writes at a time
+	dropped bool       // nothing is written any more: the channel goes; under writing
 	mu      sync.Mutex
 	task    caisson.TaskID
 }
@@ -35,6 +36,9 @@ func (m *mirror) bound() caisson.TaskID {
 func (m *mirror) show(ctx context.Context) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
+	if m.dropped {
+		return nil
+	}
 	t, there, err := m.host.taskOf(ctx, m.ws)
 	if err != nil {
 		return err
@@ -109,10 +113,17 @@ func (h *Host) keepMirror(ctx context.Context, m *mirror) error {
 	return nil
 }
 
+// dropMirror ends that. When it returns nothing of the mirror is being written.
 func (h *Host) dropMirror(m *mirror) {
+	if m == nil {
+		return
+	}
 	h.mirrors.mu.Lock()
-	defer h.mirrors.mu.Unlock()
 	delete(h.mirrors.open, m)
+	h.mirrors.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	m.dropped = true
 }
 
 // followTasks begins to follow the tasks, once in a process. What an ended

@@ -27,17 +27,17 @@ type session struct {
 	drive caisson.Drive
 	run   caisson.Run
 
-	ws       *caisson.Workspace
-	config   config.Config
-	repo     repoFiles
-	policy   *gate.Policy
-	network  *network // nil: there is no way out
-	box      caisson.Sandbox
-	record   caisson.SandboxRecord
-	tools    *tool.Registry
-	door     *airlock.Door
-	broker   *control.Broker // of its channel; nil: there is none
-	mirror   *mirror         // of its task, in the channel; nil: it has no workspace
+	ws      *caisson.Workspace
+	config  config.Config
+	repo    repoFiles
+	policy  *gate.Policy
+	network *network // nil: there is no way out
+	box     caisson.Sandbox
+	record  caisson.SandboxRecord
+	tools   *tool.Registry
+	door    *airlock.Door
+	broker  *control.Broker // of its channel; nil: there is none
+	mirror  *mirror         // of its task, in the channel; nil: it has no workspace
 
 	asked    caisson.SandboxSpec // of its box
 	measured baseline            // of a run that is kept open

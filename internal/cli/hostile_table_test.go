@@ -168,7 +168,7 @@ var knownCommands = []known{
 	{"policy check", [][]string{{}, {"git", "push"}}},
 	{"runs ls", [][]string{{}}},
 	{"runs show", [][]string{{"REF"}}},
-	{"task new", [][]string{{"Look around", "--type", "chore", "--branch", "chore/hostile", "--base", "HEAD~1"}}},
+	{"task new", [][]string{{"Look around", "--type", "chore", "--branch", "chore/hostile", "--base", "main"}}},
 	{"task run", [][]string{{"chore/hostile", "--step", "--model", "script:/dev/null"}}},
 	{"task next", [][]string{{"chore/hostile"}}},
 	{"sandbox ls", [][]string{{"--all"}}},

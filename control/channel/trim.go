@@ -21,6 +21,7 @@ type kept struct {
 	id    caisson.RequestID
 	at    time.Time // of the last of them, by the file system
 	bytes int64
+	ended bool // the last answer is there
 }
 
 // bootName is a file in private that says in which life of the machine the
@@ -62,14 +63,23 @@ func (f *Files) forget(id caisson.RequestID) error {
 }
 
 // note remembers a file that was published.
-func (f *Files) note(id caisson.RequestID, written unix.Timespec, bytes int64) {
+func (f *Files) note(id caisson.RequestID, suffix string, written unix.Timespec, bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.noteLocked(id, time.Unix(written.Unix()), bytes)
+	f.noteLocked(id, suffix, time.Unix(written.Unix()), bytes)
 	f.kept.MoveToBack(f.index[id])
 }
 
-func (f *Files) noteLocked(id caisson.RequestID, at time.Time, bytes int64) {
+// Noted tells whether the last answer of a request was there when the channel
+// was made, or was published since, and was not removed by Trim. It asks no disk.
+func (f *Files) Noted(id caisson.RequestID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.index[id]
+	return e != nil && e.Value.(*kept).ended
+}
+
+func (f *Files) noteLocked(id caisson.RequestID, suffix string, at time.Time, bytes int64) {
 	e := f.index[id]
 	if e == nil {
 		e = f.kept.PushBack(&kept{id: id})
@@ -80,6 +90,7 @@ func (f *Files) noteLocked(id caisson.RequestID, at time.Time, bytes int64) {
 		k.at = at
 	}
 	k.bytes += bytes
+	k.ended = k.ended || suffix == requestSuffix
 	f.bytes += bytes
 }
 
@@ -100,11 +111,11 @@ func (f *Files) read() error {
 	defer f.mu.Unlock()
 	for _, name := range names {
 		var st unix.Stat_t
-		id, _, _ := strings.Cut(name, ".")
+		id, suffix, _ := strings.Cut(name, ".")
 		if !caisson.RequestID(id).Valid() || unix.Fstatat(at(f.responses), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			continue
 		}
-		f.noteLocked(caisson.RequestID(id), time.Unix(st.Mtim.Unix()), st.Size)
+		f.noteLocked(caisson.RequestID(id), "."+suffix, time.Unix(st.Mtim.Unix()), st.Size)
 	}
 	sorted := make([]*kept, 0, f.kept.Len())
 	for e := f.kept.Front(); e != nil; e = e.Next() {

@@ -31,6 +31,10 @@ type Ledger interface {
 	// Append adds an event of a kind that no other method writes. body is
 	// marshalled and made canonical.
 	Append(ctx context.Context, drive Drive, kind EventKind, body any) error
+	// Note adds an EventNote to the chain of a run, or of the empty run where it is
+	// not on record: what was done to what belongs to it while nobody drove it, or
+	// beside its driver. Inbox.
+	Note(ctx context.Context, run RunID, body any) error
 	// Events returns at most limit events of a run after seq, in order (limit 0: all).
 	Events(ctx context.Context, run RunID, after int64, limit int) ([]Event, error)
 	// Wait returns the number of events of a run as soon as it is over after.

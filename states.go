@@ -224,6 +224,7 @@ func SandboxStates() StateTable {
 		{"stopped", "running", "started again"},
 		{"stopped", "removed", "nothing of it is left"},
 		{"lost", "removed", "nothing of it is left"},
+		{"lost", "stopped", "it is kept open: all its processes have ended, and it can be started again"},
 	}}
 }
 

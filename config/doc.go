@@ -44,6 +44,7 @@ type Config struct {
 	// NetworkUnknown is UnknownDeny or UnknownReview.
 	NetworkUnknown string
 	Credentials    []Credential
+	Logins         []Login // of agents, that sandboxes share with the person
 	Review         Review
 	OnUnknown      string // ask or tell
 	Prices         map[string]caisson.Price

@@ -47,6 +47,8 @@ func (c Config) Value(key string) string {
 		return c.NetworkUnknown
 	case "credentials":
 		return strings.Join(credentialTexts(c.Credentials), ", ")
+	case "agents.credentials":
+		return strings.Join(loginTexts(c.Logins), ", ")
 	case "on_unknown":
 		return c.OnUnknown
 	case "model_prices":

@@ -211,7 +211,7 @@ func (b *Broker) identity() caisson.ControlIdentityFile {
 		if effect == "" || spec.CallsTools {
 			effect = caisson.EffectUnsafe
 		}
-		id.Verbs = append(id.Verbs, caisson.ControlVerb{Name: spec.Ref.Name, Description: spec.Description, Schema: spec.Schema, Effect: effect})
+		id.Verbs = append(id.Verbs, caisson.ControlVerb{Name: VerbOf(tool), Description: spec.Description, Schema: spec.Schema, Effect: effect})
 	}
 	return id
 }

@@ -213,7 +213,7 @@ func (b *Broker) verbs() []caisson.Tool {
 
 func (b *Broker) verb(name string) caisson.Tool {
 	for _, tool := range b.verbs() {
-		if tool.Spec().Ref.Name == name {
+		if VerbOf(tool) == name {
 			return tool
 		}
 	}

@@ -59,13 +59,17 @@ func (h *Host) FindSession(ctx context.Context, ref string) (caisson.Run, error)
 
 // open returns the runs that have not ended.
 func (h *Host) open(ctx context.Context) ([]caisson.Run, error) {
-	filter := caisson.RunFilter{}
+	return h.Ledger.Runs(ctx, caisson.RunFilter{States: unended()})
+}
+
+// unended are the states of runs that have not ended.
+func unended() (states []caisson.RunState) {
 	for _, s := range caisson.RunStates().States() {
 		if state := caisson.RunState(s); !state.Terminal() {
-			filter.States = append(filter.States, state)
+			states = append(states, state)
 		}
 	}
-	return h.Ledger.Runs(ctx, filter)
+	return states
 }
 
 // Hold starts a process that holds a session, unless one does.
@@ -76,6 +80,12 @@ func (h *Host) Hold(ctx context.Context, id caisson.RunID, opts ServeOptions) er
 	}
 	r, driven, err := h.Driven(ctx, r)
 	if err != nil || driven || r.State.Terminal() {
+		return err
+	}
+	if _, guest, err := h.isGuest(ctx, r); err != nil || guest {
+		if err == nil {
+			err = h.holdServed(ctx, r, opts)
+		}
 		return err
 	}
 	args := []string{"sandbox", "serve", "--size", fmt.Sprintf("%dx%d", opts.Size.Cols, opts.Size.Rows)}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/sandbox/bubblewrap"
 	"github.com/caisson-run/caisson/sandbox/container"
@@ -46,19 +47,19 @@ func (h *Host) engine(name string) (caisson.Engine, error) {
 }
 
 // boxSpec says what boundary a run gets.
-func (h *Host) boxSpec(run caisson.RunSpec, ws *caisson.Workspace) caisson.SandboxSpec {
+func (h *Host) boxSpec(c config.Config, run caisson.RunSpec, ws *caisson.Workspace, env func(string) string) caisson.SandboxSpec {
 	spec := caisson.SandboxSpec{
-		ID: caisson.NewSandboxID(), Limits: run.Limits, Require: run.Require, Mounts: slices.Clone(h.Config.Mounts),
-		Ptrace: h.Config.Ptrace, Hide: slices.Clone(run.Hide),
+		ID: caisson.NewSandboxID(), Limits: run.Limits, Require: run.Require, Mounts: slices.Clone(c.Mounts),
+		Ptrace: c.Ptrace, Hide: slices.Clone(run.Hide),
 	}
-	for _, pattern := range h.Config.Hide { // also what was hidden since the run began
+	for _, pattern := range c.Hide { // also what was hidden since the run began
 		if !slices.Contains(spec.Hide, pattern) {
 			spec.Hide = append(spec.Hide, pattern)
 		}
 	}
-	lendCaches(&spec, h.Config.Caches, h.env)
+	lendCaches(&spec, c.Caches, env)
 	for _, name := range run.Env {
-		if value := h.env(name); value != "" {
+		if value := env(name); value != "" {
 			spec.Env = append(spec.Env, name+"="+value)
 		}
 	}
@@ -85,5 +86,5 @@ func (h *Host) boxFor(ctx context.Context, ws caisson.Workspace) (workspace.Open
 	if err := h.workspaces.Check(ctx, ws); err != nil { // nothing else is lent to a box
 		return nil, err
 	}
-	return engine.Open(ctx, h.boxSpec(look, &ws))
+	return engine.Open(ctx, h.boxSpec(h.Config, look, &ws, h.env))
 }

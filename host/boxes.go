@@ -22,6 +22,7 @@ type BoxView struct {
 	Liveness   caisson.Liveness  `json:"liveness"`         // of the process that holds it
 	Holder     *caisson.Instance `json:"holder,omitempty"` // while it is there
 	Recordings []caisson.Spill   `json:"recordings,omitempty"`
+	Served     *ServedView       `json:"served,omitempty"` // of one that is kept open
 }
 
 // ListBoxes lists the sandboxes of which something may be there, newest first;
@@ -62,7 +63,14 @@ func (h *Host) viewBox(ctx context.Context, record caisson.SandboxRecord) (BoxVi
 		}
 		v.Branch, v.Tree = ws.Branch, ws.Path
 	}
-	if record.State == caisson.SandboxRemoved {
+	if v.Session == caisson.SessionServed {
+		served, err := h.viewServed(ctx, record)
+		if err != nil {
+			return v, err
+		}
+		v.Served = &served
+	}
+	if record.State == caisson.SandboxRemoved || v.Served != nil && record.State == caisson.SandboxStopped {
 		v.Liveness = caisson.Dead
 		return v, nil
 	}
@@ -79,6 +87,8 @@ func WantOf(spec caisson.RunSpec) string {
 	switch {
 	case isShell(spec):
 		return "shell"
+	case spec.Session == caisson.SessionServed:
+		return "(kept open)"
 	case len(spec.Argv) == 0:
 		return spec.Prompt
 	}
@@ -165,6 +175,8 @@ func (h *Host) StopBox(ctx context.Context, v BoxView) (BoxView, error) {
 	}
 	var err error
 	switch {
+	case v.Session == caisson.SessionServed:
+		_, err = h.StopServed(ctx, v.Run)
 	case v.Session != "":
 		_, err = h.Cancel(ctx, v.Run)
 	case v.Liveness == caisson.Dead:

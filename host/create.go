@@ -18,6 +18,7 @@ import (
 type RunRequest struct {
 	Prompt      string
 	Argv        []string // of a foreign agent; excludes Prompt
+	Served      bool     // a sandbox that is kept open, and no agent
 	Model       string
 	Engine      string
 	Require     []caisson.Control
@@ -88,10 +89,14 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 	for _, arg := range want.Argv {
 		spec.Argv = append(spec.Argv, caisson.Bytes(arg))
 	}
-	if spec.Prompt == "" && len(spec.Argv) == 0 {
+	agent := len(spec.Argv) == 0 && !want.Served
+	if want.Served {
+		spec.Session = caisson.SessionServed
+	}
+	if agent && spec.Prompt == "" {
 		return spec, "", caisson.Errorf(caisson.CodePromptEmpty, "the prompt is empty")
 	}
-	if len(spec.Argv) == 0 {
+	if agent {
 		spec.Model = h.scriptPath(cmp.Or(want.Model, c.Model))
 	}
 	// What a repository requires is required beside what the person asks for.
@@ -109,7 +114,9 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 		spec.Env = c.Env
 	}
 	spec.Hide = c.Hide
-	spec.Budget = fill(want.Budget, c.Budget)
+	if spec.Budget = want.Budget; !want.Served { // those of the config are for agents
+		spec.Budget = fill(want.Budget, c.Budget)
+	}
 	isolation, err := h.chooseEngine(ctx, &spec, want, c)
 	mode := caisson.WorkspaceMode(cmp.Or(string(want.Mode), string(c.WorkspaceMode)))
 	if mode == "" && isolation.NoCover != "" {
@@ -157,7 +164,7 @@ func (h *Host) checkSpec(ctx context.Context, spec caisson.RunSpec, c config.Con
 	if _, err := h.policyWith(spec.Preset, repo); err != nil {
 		return err
 	}
-	if len(spec.Argv) > 0 {
+	if len(spec.Argv) > 0 || spec.Session == caisson.SessionServed {
 		return nil
 	}
 	m, err := h.openModel(ctx, spec, c)

@@ -32,6 +32,10 @@ type DriveOptions struct {
 	// Observe is told what the built-in agent does, for display. See
 	// kernel.Options.
 	Observe func(kernel.Event)
+
+	served *served  // keeps the run open
+	within *session // in whose box the run's command is
+	taken  func()   // is called when the lease is taken
 }
 
 // closing bounds the clean-up after a run: by then its context is often dead.
@@ -51,6 +55,9 @@ func (h *Host) Drive(ctx context.Context, id caisson.RunID, opts DriveOptions) (
 	if err != nil {
 		return r, err
 	}
+	if opts.taken != nil {
+		opts.taken()
+	}
 	err = h.drive(ctx, drive, r, opts)
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
@@ -65,16 +72,22 @@ func (h *Host) Drive(ctx context.Context, id caisson.RunID, opts DriveOptions) (
 
 // drive is Drive with the lease in hand.
 func (h *Host) drive(ctx context.Context, drive caisson.Drive, r caisson.Run, opts DriveOptions) error {
-	if err := h.sweep(ctx, r.ID); err != nil {
+	if err := h.sweep(ctx, r); err != nil {
 		return err
 	}
 	if r.CancelAsked == "" {
-		s := &session{host: h, drive: drive, run: r, parkAtOnce: opts.ParkAtOnce}
+		if err := h.hasPlace(ctx, r, opts); err != nil {
+			return err
+		}
+		s := &session{host: h, drive: drive, run: r, parkAtOnce: opts.ParkAtOnce, served: opts.served, within: opts.within}
 		err := s.open(ctx)
 		if err == nil {
 			err = errors.Join(s.work(ctx, opts), s.close(ctx))
 		}
 		err = errors.Join(err, s.vacate())
+		if err == nil && s.rest != nil {
+			err = s.move(context.WithoutCancel(ctx), *s.rest)
+		}
 		switch {
 		case caisson.CodeOf(err) == caisson.CodeLeaseLost:
 			return err
@@ -85,7 +98,26 @@ func (h *Host) drive(ctx context.Context, drive caisson.Drive, r caisson.Run, op
 	// A cancel may have come when the run was no longer at work, or before.
 	ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
+	if isServed(r) {
+		now, err := h.Ledger.Run(ended, r.ID)
+		if err == nil && now.CancelAsked != "" {
+			err = h.retire(ended, now)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	_, err := kernel.New(kernel.Options{Ledger: h.Ledger, Redact: redact()}).Cancel(ended, drive)
+	return err
+}
+
+// hasPlace refuses to drive here what only the process that serves can: a
+// sandbox that is kept open, and what works in one.
+func (h *Host) hasPlace(ctx context.Context, r caisson.Run, opts DriveOptions) error {
+	_, guest, err := h.isGuest(ctx, r)
+	if err == nil && (isServed(r) && opts.served == nil || guest && opts.within == nil) {
+		err = caisson.Errorf(caisson.CodeStateInvalid, "run %s can only be driven by the process that serves sandboxes", r.ID)
+	}
 	return err
 }
 

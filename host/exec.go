@@ -24,6 +24,11 @@ type ExecRequest struct {
 	Deadline    time.Duration
 }
 
+// boundary tells whether the request says something of a boundary of its own.
+func (want ExecRequest) boundary() bool {
+	return want.Engine != "" || len(want.Require) > 0 || len(want.Network) > 0
+}
+
 // shellArgv is the best shell that there is inside.
 func shellArgv() []string {
 	return []string{"/bin/sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; fi; exec /bin/sh -i"}
@@ -53,6 +58,13 @@ func (h *Host) NewExec(ctx context.Context, want ExecRequest) (caisson.Run, erro
 	if len(want.Argv) == 0 {
 		want.Argv = shellArgv()
 	}
+	in, err := h.servedFor(ctx, want)
+	if err != nil {
+		return caisson.Run{}, err
+	}
+	if in != nil {
+		return h.newGuest(ctx, want, *in)
+	}
 	request := RunRequest{
 		Argv: want.Argv, Engine: want.Engine, Require: want.Require, Env: want.Env, Network: want.Network, NoWorkspace: want.NoWorkspace,
 		Preset: string(gate.Sandboxed), Budget: caisson.Budget{Wall: want.Deadline},
@@ -62,7 +74,6 @@ func (h *Host) NewExec(ctx context.Context, want ExecRequest) (caisson.Run, erro
 	}
 	var ws caisson.Workspace
 	var repo repoFiles
-	var err error
 	if !want.NoWorkspace {
 		if ws, repo, err = h.vacant(ctx, want.Ref); err != nil {
 			return caisson.Run{}, err

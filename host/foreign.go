@@ -128,6 +128,11 @@ func (s *session) endForeign(ctx context.Context, why error, settled airlock.Set
 		return nil // drive ends it
 	}
 	move := foreignMove(why, settled)
+	if move.To.Terminal() {
+		if err := s.endChannel(ctx, move.Cause); err != nil {
+			return err
+		}
+	}
 	if r.State == move.To {
 		return nil // it waits, and said so
 	}

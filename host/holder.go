@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-run/caisson/agent"
 	"github.com/caisson-run/caisson/capture"
 	"github.com/caisson-run/caisson/internal/atomicfile"
+	"github.com/caisson-run/caisson/internal/localsocket"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/terminal"
 )
@@ -32,6 +33,10 @@ type ServeOptions struct {
 	Size caisson.Winsize // to begin with
 	// Expect waits, where the program ends at once, for the viewer that is about to come.
 	Expect bool
+
+	within *session // of a session in a served sandbox
+	env    []string // KEY=value, over the sandbox's
+	taken  func()
 }
 
 // expected bounds how long a program's last words wait for a viewer.
@@ -68,8 +73,8 @@ func (h *Host) Serve(ctx context.Context, id caisson.RunID, opts ServeOptions) (
 	served := make(chan error, 1)
 	go func() { served <- server.Run(serving) }() // ended below
 	r, err = h.Drive(ctx, id, DriveOptions{
-		ParkAtOnce: true, PTY: true,
-		Agent: &agent.Options{Stdin: server, Stdout: server, Size: size, Resize: server.Sizes()},
+		ParkAtOnce: true, PTY: true, within: opts.within, taken: opts.taken,
+		Agent: &agent.Options{Stdin: server, Stdout: server, Size: size, Resize: server.Sizes(), Env: opts.env},
 		Settled: func(ctx context.Context, drive caisson.Drive) error {
 			server.Ended()
 			if opts.Expect {
@@ -185,7 +190,7 @@ func (h *Host) tidySessions(ctx context.Context) error {
 		return err
 	}
 	for _, r := range runs {
-		if r.Spec.Session == "" || r.Lease.Instance == "" {
+		if r.Spec.Session == "" || isServed(r) || r.Lease.Instance == "" {
 			continue
 		}
 		holder, err := h.Ledger.Instance(ctx, r.Lease.Instance)
@@ -205,24 +210,36 @@ func (h *Host) tidySessions(ctx context.Context) error {
 
 // terminalRemains lists the sockets of sessions' terminals.
 func (h *Host) terminalRemains(ctx context.Context) ([]remain, error) {
-	entries, err := os.ReadDir(h.terminalsDir())
+	return h.socketRemains(ctx, h.terminalsDir(), func(name string) (caisson.InstanceID, string) {
+		run, inst, _ := strings.Cut(name, ".")
+		return caisson.InstanceID(inst), "the process that held session " + run
+	}, localsocket.Stream)
+}
+
+// socketRemains lists the sockets in a directory. holder tells from a name which
+// process made it, and what that is called; one without an instance is not looked at.
+func (h *Host) socketRemains(ctx context.Context, dir string, holder func(name string) (caisson.InstanceID, string), kind string) ([]remain, error) {
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var found []remain
 	for _, entry := range entries {
-		path := filepath.Join(h.terminalsDir(), entry.Name())
+		name, what := holder(entry.Name())
+		if name == "" {
+			continue
+		}
+		path := filepath.Join(dir, entry.Name())
 		r := remain{Remnant: caisson.Remnant{Kind: "socket", Name: path, Live: true}, remove: func(context.Context) error { return atomicfile.RemoveIfThere(path) }}
-		run, name, _ := strings.Cut(entry.Name(), ".")
-		holder, err := h.Ledger.Instance(ctx, caisson.InstanceID(name))
-		alive := process.InstanceLiveness(holder)
+		inst, err := h.Ledger.Instance(ctx, name)
+		alive := process.InstanceLiveness(inst)
 		switch {
 		case err != nil:
 			r.Why = "who made it is not on record"
-		case alive == caisson.Dead || alive == caisson.LivenessUnknown && !terminal.Answers(ctx, path):
-			r.Live, r.Why = false, "the process that held session "+run+" has ended"
+		case alive == caisson.Dead || alive == caisson.LivenessUnknown && !localsocket.Answers(ctx, kind, path):
+			r.Live, r.Why = false, what+" has ended"
 		default:
-			r.Why = "a process holds session " + run
+			r.Why = what + " lives"
 		}
 		found = append(found, r)
 	}

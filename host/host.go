@@ -45,6 +45,7 @@ type Host struct {
 	workspaces *workspace.Workspaces
 	engines    []caisson.Engine
 	outside    *verb.Outside
+	controls   controls
 	instance   *process.Registration // registered when this process first drives
 	left       error                 // why what killed processes left could not all be removed
 }
@@ -81,9 +82,9 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 
 // Close releases the ledger and the instance lock.
 func (h *Host) Close() error {
-	var err error
+	err := h.controls.close()
 	if h.instance != nil {
-		err = h.instance.Close()
+		err = errors.Join(err, h.instance.Close())
 	}
 	err = errors.Join(err, h.outside.Close())
 	for _, engine := range h.engines {

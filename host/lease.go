@@ -55,10 +55,11 @@ func (h *Host) take(ctx context.Context, r caisson.Run, takeOver bool) (caisson.
 // sweep ends everything that earlier drivers of a run left: their sandboxes,
 // each by its recorded identity. What cannot be ended stops the resume and is
 // named.
-func (h *Host) sweep(ctx context.Context, id caisson.RunID) error {
-	left, err := h.Ledger.Sandboxes(ctx, caisson.SandboxFilter{
-		Run: id, States: unremoved(),
-	})
+func (h *Host) sweep(ctx context.Context, r caisson.Run) error {
+	if err := h.sweepAround(ctx, r); err != nil {
+		return err
+	}
+	left, err := h.Ledger.Sandboxes(ctx, caisson.SandboxFilter{Run: r.ID, States: unremoved()})
 	if err != nil {
 		return err
 	}
@@ -78,12 +79,5 @@ func (h *Host) sweepOne(ctx context.Context, record caisson.SandboxRecord) error
 	if err := engine.Sweep(ctx, record); err != nil {
 		return err
 	}
-	if record.State == caisson.SandboxRunning {
-		record.State = caisson.SandboxLost
-		if err := h.Ledger.PutSandbox(ctx, record); err != nil {
-			return err
-		}
-	}
-	record.State = caisson.SandboxRemoved
-	return h.Ledger.PutSandbox(ctx, record)
+	return h.restBox(ctx, &record, true)
 }

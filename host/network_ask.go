@@ -183,14 +183,7 @@ func (n *network) settle(t rule.Target) (caisson.CallRecord, error) {
 	n.mu.Lock()
 	door := n.door
 	n.mu.Unlock()
-	if door == nil {
-		return caisson.CallRecord{}, errors.New("nothing is at work")
-	}
-	at := door.Outermost()
-	if len(at) == 0 {
-		return caisson.CallRecord{}, errors.New("nothing is at work")
-	}
-	nested, err := door.Nested(at[0])
+	nested, err := n.atWork(door)
 	if err != nil {
 		return caisson.CallRecord{}, err
 	}
@@ -203,6 +196,24 @@ func (n *network) settle(t rule.Target) (caisson.CallRecord, error) {
 		return caisson.CallRecord{}, errors.Join(err, errors.New("there is no record of it"))
 	}
 	return settled.Records[0], nil
+}
+
+// atWork is the door of calls that the one at work inside makes. In a sandbox
+// that is kept open that is one of a session in it.
+func (n *network) atWork(own *airlock.Door) (*airlock.Nested, error) {
+	var doors []*airlock.Door
+	if own != nil {
+		doors = append(doors, own)
+	}
+	if n.s.served != nil {
+		doors = append(doors, n.s.served.doors()...)
+	}
+	for _, door := range doors {
+		if at := door.Outermost(); len(at) > 0 {
+			return door.Nested(at[0])
+		}
+	}
+	return nil, errors.New("nothing is at work")
 }
 
 // restore opens what was opened in an earlier life of the run, where policy does

@@ -361,7 +361,7 @@ func (w *running) until(host string, wanted func(status int, body string) bool) 
 // variable is lent by name.
 func TestCredentialIsNotLent(t *testing.T) {
 	w := start(t, "network: [api.invalid]\ncredentials: [{env: API_TOKEN, host: api.invalid}]", map[string]string{"API_TOKEN": "the-secret-itself"})
-	spec := w.h.boxSpec(w.s.run.Spec, nil)
+	spec := w.h.boxSpec(w.h.Config, w.s.run.Spec, nil, w.h.env)
 	w.s.network.give(&spec)
 	if got := strings.Join(spec.Env, " "); strings.Contains(got, "the-secret") || strings.Count(got, "API_TOKEN=caisson-placeholder-") != 1 || spec.Egress == nil {
 		t.Errorf("the sandbox gets %q", got)

@@ -55,6 +55,8 @@ func (h *Host) occupied(ctx context.Context, ws caisson.Workspace) error {
 	switch r.Spec.Session {
 	case caisson.SessionTerminal:
 		return e.WithHint("Join it: `caisson sandbox attach %s`. End it: `caisson sandbox stop %s`.", r.ID, r.ID)
+	case caisson.SessionServed:
+		return e.WithHint("Its sandbox is kept open: run in it with `caisson sandbox exec %s`, or `caisson sandbox stop %s`.", r.ID, r.ID)
 	case caisson.SessionStreams:
 		return e.WithHint("Wait for it, or `caisson sandbox stop %s`.", r.ID)
 	}

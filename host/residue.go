@@ -105,6 +105,8 @@ func (h *Host) sources() []source {
 	return append(all,
 		source{place: "workspaces", kinds: []string{"lock", "file", "directory"}, list: h.workspaces.Remnants, tidy: h.tidyWorkspaces},
 		ownSource("terminals", []string{"socket"}, h.terminalRemains),
+		ownSource("serving", []string{"socket"}, h.servingRemains),
+		ownSource("channels", []string{"directory"}, h.channelRemains),
 		ownSource("instances", []string{"lock"}, h.instanceRemains),
 		ownSource("mounts", []string{"mount"}, h.mountRemains),
 		ownSource("directories of state and runtime", []string{"file", "directory", "socket"}, h.fileRemains),

@@ -7,12 +7,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
 	"github.com/caisson-run/caisson/config"
+	"github.com/caisson-run/caisson/control"
 	"github.com/caisson-run/caisson/gate"
 	"github.com/caisson-run/caisson/internal/lockfile"
+	"github.com/caisson-run/caisson/login"
 	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/tool"
 	"github.com/caisson-run/caisson/workspace"
@@ -33,15 +36,28 @@ type session struct {
 	record  caisson.SandboxRecord
 	tools   *tool.Registry
 	door    *airlock.Door
+	broker  *control.Broker // of its channel; nil: there is none
+
+	asked    caisson.SandboxSpec // of its box
+	measured baseline            // of a run that is kept open
+
+	served *served          // of a run that is kept open
+	within *session         // in whose box it is; nil: it has its own
+	rest   *caisson.RunMove // of a served run, once it is closed
 
 	use        *lockfile.Lock // of the workspace
 	parkAtOnce bool
+	telling    sync.Mutex           // of told: requests from inside import too
+	programs   string               // directory of programs for those inside; "" without a channel
 	told       string               // of the last import, so that it is told once
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles
 }
 
 // open prepares everything and leaves nothing open where it returns an error.
 func (s *session) open(ctx context.Context) error {
+	if s.within != nil {
+		return s.openWithin(ctx)
+	}
 	if err := s.bind(ctx); err != nil {
 		return err
 	}
@@ -61,6 +77,9 @@ func (s *session) open(ctx context.Context) error {
 	s.door = s.airlock().Enter(s.drive, s.subject, s.binding(), s.box.ID())
 	if s.network != nil {
 		s.network.run(s.door)
+	}
+	if err := s.openChannel(ctx); err != nil {
+		return errors.Join(err, s.closeBox(ctx), s.network.close(ctx))
 	}
 	return nil
 }
@@ -143,26 +162,24 @@ func (s *session) openBox(ctx context.Context) error {
 	if err := h.admit(s.config, s.run.Spec.Limits, dirs...); err != nil {
 		return err
 	}
-	spec := h.boxSpec(s.run.Spec, s.ws)
-	if s.network != nil {
-		s.network.give(&spec)
-	}
-	s.record = caisson.SandboxRecord{
-		ID: spec.ID, Run: s.run.ID, Workspace: s.run.Spec.Workspace, Instance: h.instance.Instance.ID,
-		Engine: engine.Name(), State: caisson.SandboxCreating, At: h.Ledger.Now(),
+	if s.record, err = s.firstRecord(ctx); err != nil {
+		return err
 	}
 	if err := h.Ledger.PutSandbox(ctx, s.record); err != nil {
 		return err
 	}
-	box, err := engine.Open(ctx, spec)
+	var box caisson.Sandbox
+	if err = s.makeChannel(); err == nil {
+		s.asked = s.boxSpec(s.config)
+		box, err = engine.Open(ctx, s.asked)
+	}
 	if err != nil {
-		s.record.State = caisson.SandboxRemoved
-		return errors.Join(err, h.Ledger.PutSandbox(context.WithoutCancel(ctx), s.record))
+		return errors.Join(err, h.restBox(context.WithoutCancel(ctx), &s.record, false))
 	}
 	s.box = box
 	opened := box.Record()
 	opened.Run, opened.Workspace, opened.Instance = s.record.Run, s.record.Workspace, s.record.Instance
-	opened.State, opened.At = caisson.SandboxRunning, h.Ledger.Now()
+	opened.State, opened.At, opened.Generation = caisson.SandboxRunning, h.Ledger.Now(), s.record.Generation
 	s.record = opened
 	err = h.Ledger.PutSandbox(ctx, s.record)
 	if err == nil && s.ws != nil { // what stood at its paths just now is what is in the box
@@ -170,6 +187,9 @@ func (s *session) openBox(ctx context.Context) error {
 	}
 	if err == nil {
 		err = h.Ledger.Append(ctx, s.drive, caisson.EventIsolation, box.Isolation())
+	}
+	if err == nil {
+		err = s.shareLogins(ctx, login.In, loginsIn)
 	}
 	if err != nil {
 		return errors.Join(err, s.closeBox(ctx))
@@ -179,13 +199,36 @@ func (s *session) openBox(ctx context.Context) error {
 
 func (s *session) closeBox(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	err := s.box.Close()
-	if s.record.State == caisson.SandboxRunning {
-		s.record.State = caisson.SandboxStopped
-		err = errors.Join(err, s.host.Ledger.PutSandbox(ctx, s.record))
+	lost := false
+	select {
+	case <-s.box.Done():
+		lost = s.served != nil
+	default:
 	}
-	s.record.State = caisson.SandboxRemoved
-	return errors.Join(err, s.host.Ledger.PutSandbox(ctx, s.record))
+	return errors.Join(s.box.Close(), s.host.restBox(ctx, &s.record, lost))
+}
+
+// boxSpec says what boundary the run gets in this life, with a config.
+func (s *session) boxSpec(c config.Config) caisson.SandboxSpec {
+	spec := s.host.boxSpec(c, s.run.Spec, s.ws, s.env)
+	spec.ID = s.record.ID
+	s.lendChannel(&spec)
+	if s.network != nil {
+		s.network.give(&spec)
+	}
+	return spec
+}
+
+// env returns a variable of the person's.
+func (s *session) env(name string) string {
+	if s.served != nil {
+		for _, entry := range s.served.env {
+			if value, is := strings.CutPrefix(entry, name+"="); is {
+				return value
+			}
+		}
+	}
+	return s.host.env(name)
 }
 
 func (s *session) openTools(ctx context.Context) error {
@@ -215,13 +258,15 @@ func (s *session) subject() caisson.Subject {
 	return caisson.Subject{Run: s.run.ID, Workspace: s.workDir(), Isolation: s.box.Isolation()}
 }
 
-func (s *session) airlock() *airlock.Airlock {
+func (s *session) airlock() *airlock.Airlock { return airlock.New(s.airlockOptions()) }
+
+func (s *session) airlockOptions() airlock.Options {
 	c := s.config
 	park := c.Review.ParkAfter
 	if s.parkAtOnce {
 		park = -1
 	}
-	return airlock.New(airlock.Options{
+	return airlock.Options{
 		Ledger: s.host.Ledger, Judge: s.policy, Redact: redact(),
 		ReviewExpiry: c.Review.Expire, ApprovalTTL: c.Review.UseFor, ParkAfter: park,
 		OnUnknown: s.run.Spec.OnUnknown, Unattended: s.policy.Preset() == gate.Unattended,
@@ -230,26 +275,34 @@ func (s *session) airlock() *airlock.Airlock {
 				s.notice(n)
 			}
 		},
-	})
+	}
 }
 
 // close brings home what the agent committed last and ends the boundary.
 func (s *session) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
-	return errors.Join(s.importWork(ctx), s.closeBox(ctx), s.network.close(ctx))
+	if s.within != nil {
+		return errors.Join(s.importWork(ctx), s.shareLogins(ctx, login.Out, loginsOut))
+	}
+	return errors.Join(s.closeChannel(ctx), s.importWork(ctx), s.shareLogins(ctx, login.Out, loginsOut), s.closeBox(ctx), s.network.close(ctx))
 }
 
 // fail records that a run could not be taken up. It is paused with the reason:
 // when that is mended it can go on.
-func (s *session) fail(ctx context.Context, why error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+func (s *session) fail(given context.Context, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(given), closing)
 	defer cancel()
 	r, err := s.host.Ledger.Run(ctx, s.run.ID)
 	if err != nil {
 		return err
 	}
 	text := caisson.AsError(why).Error()
+	rest := caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: text}
+	var named *caisson.CauseError
+	if errors.As(context.Cause(given), &named) {
+		rest.Cause = named.Cause
+	}
 	switch r.State {
 	case caisson.RunPending:
 		if err := s.move(ctx, caisson.RunMove{To: caisson.RunRunning}); err != nil {
@@ -259,7 +312,7 @@ func (s *session) fail(ctx context.Context, why error) error {
 	default:
 		return s.note(ctx, text)
 	}
-	return s.move(ctx, caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: text})
+	return s.move(ctx, rest)
 }
 
 // ofAgent is how the commits of an agent are taken: it amends and rebases its
@@ -286,8 +339,11 @@ func (s *session) importWork(ctx context.Context) error {
 	if imported.Unkept != "" {
 		told = strings.TrimPrefix(told+"; not everything made inside could be kept: "+imported.Unkept, "; ")
 	}
+	s.telling.Lock()
 	news := told != s.told
-	if s.told = told; news && told != "" {
+	s.told = told
+	s.telling.Unlock()
+	if news && told != "" {
 		if err := s.note(ctx, told); err != nil {
 			return err
 		}
@@ -321,7 +377,11 @@ func (s *session) note(ctx context.Context, text string) error {
 // turnEnd brings the turn's work home: commits always, a snapshot of the tree
 // if the turn did more than read.
 func (s *session) turnEnd(ctx context.Context, turn caisson.Turn, settled airlock.Settled) error {
-	if err := s.network.flush(ctx); err != nil {
+	way := s.network
+	if s.within != nil {
+		way = s.within.network
+	}
+	if err := way.flush(ctx); err != nil {
 		return err
 	}
 	if s.ws == nil {

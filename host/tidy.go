@@ -88,8 +88,14 @@ func (h *Host) recordRemains(ctx context.Context) ([]remain, error) {
 	for _, record := range left {
 		r := remain{Remnant: caisson.Remnant{Kind: "record", Name: "sandbox " + string(record.ID), Sandbox: record.ID, Live: true}}
 		r.remove = func(ctx context.Context) error { return h.sweepOne(ctx, record) }
+		kept, err := h.keptOpen(ctx, record)
+		if err != nil {
+			return found, err
+		}
 		holder, err := h.Ledger.Instance(ctx, record.Instance)
 		switch alive := process.InstanceLiveness(holder); {
+		case kept && record.State == caisson.SandboxStopped:
+			r.Why = "it is stopped, and can be started again"
 		case err != nil:
 			r.Why = "who opened it is not on record"
 		case alive == caisson.Alive:
@@ -182,7 +188,9 @@ func (h *Host) askedInstances(ctx context.Context) (map[caisson.InstanceID]bool,
 		asked[r.Lease.Instance] = true
 	}
 	for _, record := range left {
-		asked[record.Instance] = true
+		if record.State != caisson.SandboxStopped { // what is stopped is held by nobody
+			asked[record.Instance] = true
+		}
 	}
 	return asked, nil
 }

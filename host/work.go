@@ -19,6 +19,9 @@ var system string
 func (s *session) work(ctx context.Context, opts DriveOptions) error {
 	ctx, stop := pausable(ctx, opts.Pause)
 	defer stop()
+	if s.served != nil {
+		return s.keepOpen(ctx)
+	}
 	if len(s.run.Spec.Argv) > 0 {
 		return s.foreign(ctx, opts)
 	}
@@ -36,7 +39,7 @@ func (s *session) work(ctx context.Context, opts DriveOptions) error {
 	}
 	k := kernel.New(kernel.Options{
 		Ledger: s.host.Ledger, Model: m, Door: s.door, Tools: tools, System: s.systemText(),
-		Instructions: instructions, TurnEnd: s.turnEnd, Redact: redact(), Observe: opts.Observe,
+		Instructions: instructions, TurnEnd: s.turnEnd, Ending: s.endChannel, Redact: redact(), Observe: opts.Observe,
 	})
 	s.notice = k.Notice
 	_, err = k.Run(ctx, s.drive)

@@ -129,6 +129,14 @@ func (d *driver) cancelled() error {
 // it. No doer of it is alive: one that began is unknown, unless it had no effect
 // without its outcome; any other never began.
 func (d *driver) closeCalls(cause caisson.Cause) error {
+	if d.o.Ending != nil {
+		ctx, done := d.writing()
+		err := d.o.Ending(ctx, cause)
+		done()
+		if err != nil {
+			return fmt.Errorf("end what was asked for beside the turns: %w", err)
+		}
+	}
 	if cause == "" {
 		cause = caisson.CauseUnknown
 	}

@@ -54,6 +54,9 @@ type Options struct {
 	// stopped. After a crash it may be told of the same turn again. An error
 	// pauses the run. Nil: nobody is told.
 	TurnEnd func(ctx context.Context, turn caisson.Turn, settled airlock.Settled) error
+	// Ending is told before the run ends for good, and returns when no doer of a
+	// call that another than the kernel asked for is at work. Nil is nothing.
+	Ending func(ctx context.Context, cause caisson.Cause) error
 	// Redact takes secrets out of the model's text and of reasons before they
 	// are written. Inputs of calls are not changed, as what is recorded, judged
 	// and done must be one value. Nil changes nothing.

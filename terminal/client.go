@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/localsocket"
 )
 
 // Went is how a viewer's time at a terminal ended.
@@ -48,7 +49,7 @@ type View struct {
 // the keys are typed, ctx ends, or the server is gone. CodeNotFound where nobody
 // serves it; another error is why the viewer was not let in, or that of Out.
 func Attach(ctx context.Context, path string, view View) (Went, error) {
-	conn, err := dial(ctx, path)
+	conn, err := localsocket.Dial(ctx, localsocket.Stream, path)
 	if err != nil {
 		return WentLost, err
 	}

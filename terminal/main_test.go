@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/localsocket"
 	"go.uber.org/goleak"
 )
 
@@ -83,7 +84,7 @@ func enter(t testing.TB, s *Server, h hello) *raw {
 
 func dialRaw(t testing.TB, s *Server) *raw {
 	t.Helper()
-	conn, err := dial(t.Context(), s.opts.Path)
+	conn, err := localsocket.Dial(t.Context(), localsocket.Stream, s.opts.Path)
 	if err != nil {
 		t.Fatal(err)
 	}

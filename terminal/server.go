@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/localsocket"
 )
 
 // Options say what a server serves.
@@ -65,7 +66,7 @@ func New(opts Options) *Server {
 
 // Open makes the socket.
 func (s *Server) Open() (err error) {
-	s.listen, err = listen(s.opts.Path)
+	s.listen, err = localsocket.Listen(localsocket.Stream, s.opts.Path)
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/localsocket"
 )
 
 // Who comes sees what was shown before, once and whole, then what follows.
@@ -306,7 +307,7 @@ func TestSocket(t *testing.T) {
 		t.Error(info.Mode(), err)
 	}
 	enter(t, s, hello{})
-	if !Answers(t.Context(), long) || Answers(t.Context(), long+"x") {
+	if !localsocket.Answers(t.Context(), localsocket.Stream, long) || localsocket.Answers(t.Context(), localsocket.Stream, long+"x") {
 		t.Error("whether it answers is not told")
 	}
 	open := t.TempDir()

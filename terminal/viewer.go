@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/localsocket"
 )
 
 // viewer is one connection at the server.
@@ -54,7 +55,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 
 // greet lets the viewer in.
 func (v *viewer) greet() error {
-	pid, err := peer(v.conn)
+	pid, err := localsocket.Peer(v.conn)
 	if err != nil {
 		return err
 	}

@@ -128,6 +128,9 @@ func (a *app) resume(ctx context.Context, h *host.Host, r caisson.Run, opts host
 	if r.State.Terminal() {
 		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State)
 	}
+	if r.Spec.Session == caisson.SessionServed {
+		return a.start(ctx, h, r, host.StartOptions{})
+	}
 	if r.Spec.Session == caisson.SessionTerminal {
 		keys, err := terminal.ParseKeys(terminal.DefaultKeys)
 		if err != nil {
@@ -176,7 +179,14 @@ func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.
 	} else if w.ask != nil {
 		opts.Observe = w.observe
 	}
+	within, err := h.InServed(ctx, r)
+	if err != nil {
+		return err
+	}
 	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) {
+		if within {
+			return h.DriveServed(ctx, r.ID, host.Streams{In: a.io.In, Out: a.io.Out, Err: a.io.Err})
+		}
 		return h.Drive(ctx, r.ID, opts)
 	})
 	if err != nil {

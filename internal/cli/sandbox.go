@@ -13,7 +13,8 @@ import (
 
 func (a *app) sandboxCommand() *cobra.Command {
 	return group("sandbox", "Work in a sandbox yourself, see sandboxes and end them",
-		a.sandboxShell(), a.sandboxExec(), a.sandboxAttach(), a.sandboxLs(), a.sandboxShow(), a.sandboxStop(), a.sandboxRebuild(), a.sandboxServe())
+		a.sandboxCreate(), a.sandboxStart(), a.sandboxShell(), a.sandboxExec(), a.sandboxAttach(), a.sandboxLs(), a.sandboxShow(), a.sandboxStop(),
+		a.sandboxRebuild(), a.sandboxRefresh(), a.sandboxServe())
 }
 
 func (a *app) sandboxLs() *cobra.Command {
@@ -53,7 +54,8 @@ func orDash(s string) string {
 // boxState says how a sandbox stands, and if its holder does not live.
 func boxState(v host.BoxView) string {
 	text := string(v.State)
-	if v.State != caisson.SandboxRemoved && v.Liveness != caisson.Alive {
+	rests := v.State == caisson.SandboxRemoved || v.Served != nil && v.State == caisson.SandboxStopped
+	if !rests && v.Liveness != caisson.Alive {
 		text += ", its process is " + string(v.Liveness)
 	}
 	return text
@@ -91,8 +93,11 @@ func (a *app) boxDetails(w io.Writer, v host.BoxView) {
 	if len(v.Isolation.Controls) > 0 {
 		fmt.Fprintf(w, "  sandbox    %s\n", a.isolationLine(v.Engine, v.Isolation))
 	}
-	if v.Holder != nil {
+	if v.Holder != nil && v.State != caisson.SandboxRemoved {
 		fmt.Fprintf(w, "  held by    process %d on %s\n", v.Holder.Process.PID, printable(v.Holder.Process.Host))
+	}
+	if v.Served != nil {
+		a.servedDetails(w, v)
 	}
 	for _, r := range v.Recordings {
 		fmt.Fprintf(w, "  recording  %s  %d bytes\n", printable(r.Path), r.Bytes)
@@ -102,8 +107,26 @@ func (a *app) boxDetails(w io.Writer, v host.BoxView) {
 	}
 }
 
+// servedDetails tells of a sandbox that is kept open.
+func (a *app) servedDetails(w io.Writer, v host.BoxView) {
+	fmt.Fprintf(w, "  kept open  generation %d, %d sessions in it\n", v.Served.Generation, len(v.Served.Sessions))
+	for _, run := range v.Served.Sessions {
+		fmt.Fprintf(w, "  session    %s\n", run)
+	}
+	if b := v.Served.Broker; b != nil {
+		text := string(b.State)
+		if b.Reason != "" {
+			text += ": " + string(b.Reason) + " " + b.Text
+		}
+		fmt.Fprintf(w, "  channel    %s, epoch %d, %d running, %d queued, %d waiting for you\n", printable(text), b.Epoch, b.Running, b.Queued, len(b.Waiting))
+	}
+	if v.State == caisson.SandboxStopped {
+		fmt.Fprintf(w, "  start it   caisson sandbox start %s\n", v.Run)
+	}
+}
+
 func (a *app) sandboxStop() *cobra.Command {
-	cmd := a.boxArg("stop REF", "End a session and all that runs in its sandbox",
+	cmd := a.boxArg("stop REF", "Stop a sandbox: a session, or one that is kept open",
 		func(ctx context.Context, h *host.Host, v host.BoxView) error {
 			stopped, err := h.StopBox(ctx, v)
 			if err != nil {
@@ -112,7 +135,8 @@ func (a *app) sandboxStop() *cobra.Command {
 			return a.print(stopped, func(w io.Writer) { fmt.Fprintf(w, "%s  %s\n", stopped.ID, boxState(stopped)) })
 		})
 	cmd.Long = `End a session and all that runs in its sandbox: first softly, then by force.
-What was committed in it is brought home. The sandbox of an agent's run is ended
-with the run: "caisson runs cancel".`
+What was committed in it is brought home. One that "caisson sandbox create" made
+is stopped so, with all sessions in it; "caisson sandbox start" opens it again.
+The sandbox of an agent's run is ended with the run: "caisson runs cancel".`
 	return cmd
 }

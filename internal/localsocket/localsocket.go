@@ -1,4 +1,9 @@
-package terminal
+// Package localsocket makes and reaches unix sockets through which processes of
+// one user talk. Nobody else can reach one, and each side is told by the kernel
+// whose process is at the other end.
+//
+// What is not promised: anything of sockets on a file system of another machine.
+package localsocket
 
 import (
 	"context"
@@ -10,14 +15,24 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 )
 
+// Kinds of socket.
+const (
+	Stream  = "unix"       // bytes in order
+	Packets = "unixpacket" // messages in order, each as it was sent
+)
+
 // maxPath is what the kernel has room for in the address of a unix socket.
 const maxPath = 107
+
+// dialBound is how long a server may take to take a connection.
+const dialBound = 5 * time.Second
 
 // reachable calls use with a path of the socket that is short enough to be an
 // address: if it is not itself, by way of a descriptor of its directory.
@@ -33,8 +48,9 @@ func reachable(path string, use func(address string) error) error {
 	return use(filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path)))
 }
 
-// listen makes the socket, for its user alone.
-func listen(path string) (*net.UnixListener, error) {
+// Listen makes a socket, for its user alone; its directory is made if it is
+// missing. Closing the listener leaves the socket's file.
+func Listen(kind, path string) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of sockets: %w", err)
@@ -44,7 +60,7 @@ func listen(path string) (*net.UnixListener, error) {
 	}
 	var l *net.UnixListener
 	err := reachable(path, func(address string) (err error) {
-		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
+		l, err = net.ListenUnix(kind, &net.UnixAddr{Name: address, Net: kind})
 		return err
 	})
 	if err != nil {
@@ -70,29 +86,30 @@ func ownOnly(dir string) error {
 	return nil
 }
 
-// dial reaches a server of this user.
-func dial(ctx context.Context, path string) (*net.UnixConn, error) {
+// Dial reaches a server of this user. CodeNotFound where nobody listens.
+func Dial(ctx context.Context, kind, path string) (*net.UnixConn, error) {
 	var conn net.Conn
 	err := reachable(path, func(address string) (err error) {
-		d := net.Dialer{Timeout: greeting}
-		conn, err = d.DialContext(ctx, "unix", address)
+		d := net.Dialer{Timeout: dialBound}
+		conn, err = d.DialContext(ctx, kind, address)
 		return err
 	})
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-			err = caisson.Errorf(caisson.CodeNotFound, "nobody serves the terminal: %w", err)
+			err = caisson.Errorf(caisson.CodeNotFound, "nobody listens there: %w", err)
 		}
 		return nil, err
 	}
-	c, _ := conn.(*net.UnixConn) // of the network that was dialled
-	if _, err := peer(c); err != nil {
+	c, _ := conn.(*net.UnixConn) // of the kind that was dialled
+	if _, err := Peer(c); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return c, nil
 }
 
-// peer returns the process at the other end, if it is the same user's.
-func peer(conn *net.UnixConn) (pid int, err error) {
+// Peer returns the process at the other end, if it is the same user's;
+// CodeRefused if it is another's.
+func Peer(conn *net.UnixConn) (pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -111,8 +128,8 @@ func peer(conn *net.UnixConn) (pid int, err error) {
 }
 
 // Answers tells whether a server listens at path.
-func Answers(ctx context.Context, path string) bool {
-	conn, err := dial(ctx, path)
+func Answers(ctx context.Context, kind, path string) bool {
+	conn, err := Dial(ctx, kind, path)
 	if err != nil {
 		return false
 	}

@@ -1,0 +1,213 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/sandbox/landlock"
+)
+
+// Finding is one thing that was looked at in a sandbox that is kept open.
+type Finding struct {
+	What     string `json:"what"` // state, identity, workspace, limits, mounts, settings, channel
+	OK       bool   `json:"ok"`   // it is as it should be, now
+	Says     string `json:"says"`
+	Repaired bool   `json:"repaired,omitempty"` // it was not before
+	Fix      string `json:"fix,omitempty"`
+}
+
+// checkBound is how long a look at an open sandbox may take.
+const checkBound = 10 * time.Second
+
+// baseline is how a box was when it was proved and nobody had worked in it.
+type baseline struct {
+	mounts map[string]string // by their place inside; nil: they say nothing of the box
+	limits map[string]string // by file
+	spec   string            // what was asked for, without values of variables
+}
+
+// measure takes the baseline of the session's box.
+func (s *session) measure(ctx context.Context) (baseline, error) {
+	b := baseline{limits: limitsOf(s.record), spec: describe(s.asked)}
+	var err error
+	if s.record.Engine != landlock.Name { // which has the host's
+		b.mounts, err = s.mountsInside(ctx)
+	}
+	return b, err
+}
+
+// mountsInside lists the mounts that a program in the box sees, as the kernel
+// tells it.
+func (s *session) mountsInside(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkBound)
+	defer cancel()
+	var out bytes.Buffer
+	p, err := s.box.Hold(ctx, caisson.Command{Argv: []string{"cat", "/proc/self/mountinfo"}, Dir: s.workDir(), Stdout: &limited{to: &out, left: 1 << 20}})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Release(); err != nil {
+		p.Drop()
+		return nil, err
+	}
+	exit, err := p.Wait(ctx)
+	if err == nil && exit.Code != 0 {
+		err = caisson.Errorf(caisson.CodeInternal, "list the mounts of sandbox %s: status %d", s.record.ID, exit.Code)
+	}
+	if err != nil {
+		return nil, err
+	}
+	mounts := map[string]string{}
+	for line := range strings.Lines(out.String()) { // format: proc(5)
+		own, kind, _ := strings.Cut(strings.TrimSpace(line), " - ")
+		// What is hidden in the workspace changes with its files.
+		if f := strings.Fields(own); len(f) >= 6 && (!below(f[4], s.workDir()) || filepath.Base(f[4]) == ".git") {
+			mounts[f[4]] = f[3] + " " + f[5] + " " + kind
+		}
+	}
+	return mounts, nil
+}
+
+// limitFiles are where the kernel is told the limits of a cgroup.
+var limitFiles = [...]string{"memory.max", "memory.limit_in_bytes", "pids.max", "cpu.max", "cpu.cfs_quota_us"}
+
+// limitsOf reads the limits of a box's cgroups.
+func limitsOf(record caisson.SandboxRecord) map[string]string {
+	found := map[string]string{}
+	for _, dir := range record.Leftovers {
+		for _, name := range limitFiles {
+			path := filepath.Join(dir, name)
+			if raw, err := os.ReadFile(path); err == nil { // another engine's, or version of cgroups
+				found[path] = strings.TrimSpace(string(raw))
+			}
+		}
+	}
+	return found
+}
+
+// describe tells specs of boundaries apart. Two that read the same are.
+func describe(spec caisson.SandboxSpec) string {
+	names := make([]string, len(spec.Env))
+	for i, entry := range spec.Env {
+		names[i] = nameOf(entry)
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("%v %v %v %v %v %v", spec.Mounts, spec.Limits, spec.Hide, spec.Ptrace, spec.Require, names)
+}
+
+// check looks at an open box, and mends what can be mended in it.
+func (s *session) check(ctx context.Context) []Finding {
+	found := []Finding{s.checkIdentity()}
+	if s.ws != nil {
+		f := Finding{What: "workspace", OK: true, Says: "it is the one on record"}
+		if err := s.host.workspaces.Check(ctx, *s.ws); err != nil {
+			f.OK, f.Says, f.Fix = false, caisson.AsError(err).Error(), caisson.AsError(err).HintText()
+		}
+		found = append(found, f)
+	}
+	found = append(found, s.checkMounts(ctx), s.checkLimits(), s.checkSettings())
+	if s.broker != nil {
+		status := s.broker.Status()
+		f := Finding{What: "channel", OK: status.State == caisson.BrokerHealthy, Says: string(status.State)}
+		if status.Reason != "" {
+			f.Says += ": " + string(status.Reason) + ", " + status.Text
+			f.Fix = status.Reason.Info().Hint
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// again is what mends a boundary that is not what it should be.
+const again = "`caisson sandbox start --recreate` makes the boundary anew around the same workspace."
+
+func (s *session) checkIdentity() Finding {
+	f := Finding{What: "identity", OK: true, Says: "its first process is the one on record, and lives"}
+	guest := s.record.Guest
+	switch {
+	case guest == nil:
+		f.Says = "it is kept by its stream"
+	case process.Alive(*guest) == caisson.Dead:
+		f.OK, f.Says, f.Fix = false, fmt.Sprintf("its first process, %d, has ended", guest.PID), again
+	}
+	return f
+}
+
+func (s *session) checkMounts(ctx context.Context) Finding {
+	f := Finding{What: "mounts", OK: true}
+	if s.measured.mounts == nil {
+		f.Says = "this engine mounts nothing"
+		return f
+	}
+	now, err := s.mountsInside(ctx)
+	if err != nil {
+		f.OK, f.Says = false, "they cannot be seen: "+caisson.AsError(err).Error()
+		return f
+	}
+	for _, at := range slices.Sorted(maps.Keys(s.measured.mounts)) {
+		if now[at] != s.measured.mounts[at] {
+			f.OK, f.Says, f.Fix = false, fmt.Sprintf("at %s is no longer what was mounted there", at), again
+			return f
+		}
+	}
+	f.Says = fmt.Sprintf("all %d are as they were made", len(s.measured.mounts))
+	return f
+}
+
+// setLimit tells the kernel a limit.
+func setLimit(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+func (s *session) checkLimits() Finding {
+	f := Finding{What: "limits", OK: true, Says: "as they were set"}
+	if len(s.measured.limits) == 0 {
+		f.Says = "they are the engine's to keep, or are not enforced here"
+		return f
+	}
+	now := limitsOf(s.record)
+	for _, path := range slices.Sorted(maps.Keys(s.measured.limits)) {
+		want := s.measured.limits[path]
+		if now[path] == want {
+			continue
+		}
+		f.Says = fmt.Sprintf("%s was %q and not %q", filepath.Base(path), now[path], want)
+		if err := setLimit(path, want); err != nil {
+			f.OK, f.Fix = false, again
+			return f
+		}
+		f.Repaired = true
+	}
+	return f
+}
+
+// checkSettings tells whether another boundary would be made today.
+func (s *session) checkSettings() Finding {
+	f := Finding{What: "settings", OK: true, Says: "a boundary made now would be the same"}
+	c, err := s.host.configWith(s.repo)
+	if err != nil {
+		f.OK, f.Says, f.Fix = false, caisson.AsError(err).Error(), caisson.AsError(err).HintText()
+		return f
+	}
+	if describe(s.boxSpec(c)) != s.measured.spec {
+		f.OK, f.Says, f.Fix = false, "the settings have changed since it was opened, and it has the old ones", again
+	}
+	return f
+}

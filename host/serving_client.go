@@ -1,0 +1,308 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/localsocket"
+	"github.com/caisson-run/caisson/internal/lockfile"
+	"github.com/caisson-run/caisson/process"
+)
+
+// reachPause is how often a process that is just being started is looked for.
+const reachPause = 10 * time.Millisecond
+
+// dialServing reaches the process that serves; CodeNotFound where none does.
+func (h *Host) dialServing(ctx context.Context) (*net.UnixConn, error) {
+	note, err := lockfile.Note(h.servingLock())
+	if err != nil || len(note) == 0 {
+		return nil, caisson.Errorf(caisson.CodeNotFound, "no process serves sandboxes")
+	}
+	return localsocket.Dial(ctx, localsocket.Packets, h.servingSocket(caisson.InstanceID(note)))
+}
+
+// reach reaches the process that serves, and starts one where none does. Of
+// several that are started at once one stays.
+func (h *Host) reach(ctx context.Context) (*net.UnixConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, takeUp)
+	defer cancel()
+	var started *caisson.ProcessIdentity
+	starts := 0
+	for {
+		conn, err := h.dialServing(ctx)
+		if err == nil || caisson.CodeOf(err) != caisson.CodeNotFound {
+			return conn, err
+		}
+		held, err := lockfile.Held(h.servingLock())
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		switch {
+		case held: // it is about to listen, or to go
+		case started == nil:
+			id, err := h.startServing()
+			if err != nil {
+				return nil, err
+			}
+			started = &id
+			starts++
+		case process.Alive(*started) == caisson.Dead && starts < maxStarts:
+			started = nil // it may have been idle for too long before we came
+		case process.Alive(*started) == caisson.Dead:
+			return nil, caisson.Errorf(caisson.CodeInternal, "the process that should serve sandboxes ended at once").WithHint("See why: `caisson serve`.")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, caisson.Errorf(caisson.CodeInternal, "the process that should serve sandboxes does not answer: %w", context.Cause(ctx))
+		case <-time.After(reachPause):
+		}
+	}
+}
+
+// maxStarts is how often a serving process is started for one question.
+const maxStarts = 3
+
+func (h *Host) startServing() (caisson.ProcessIdentity, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return caisson.ProcessIdentity{}, caisson.Errorf(caisson.CodeInternal, "find own program: %w", err)
+	}
+	// It stays when the directory that the person stands in is to go.
+	return process.Detach(process.Command{Path: self, Args: []string{"serve", "--until-idle"}, Env: os.Environ(), Dir: "/"})
+}
+
+// errServingLost says that the serving process went without an answer.
+var errServingLost = errors.New("the process that serves sandboxes has ended")
+
+// exchange asks on an open connection. taken is called when the run's lease is
+// taken; nil: nobody is told. errServingLost where no answer came.
+func exchange(ctx context.Context, conn *net.UnixConn, request servingRequest, files []*os.File, taken func()) (reply servingReply, begun bool, err error) {
+	defer conn.Close() //nolint:errcheck // nothing is left to be sent
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	request.Version = servingVersion
+	if err := sendPacket(conn, request, files...); err != nil {
+		if caisson.CodeOf(err) == caisson.CodeUsage {
+			return reply, false, err
+		}
+		return reply, false, fmt.Errorf("%w: %w", errServingLost, err)
+	}
+	for {
+		reply = servingReply{}
+		if _, err := receivePacket(conn, &reply, 0); err != nil {
+			switch {
+			case ctx.Err() != nil:
+				return reply, begun, context.Cause(ctx)
+			case errors.Is(err, io.EOF), errors.As(err, new(*net.OpError)):
+				err = errServingLost
+			}
+			return reply, begun, err
+		}
+		if reply.Taken {
+			begun = true
+			if taken != nil {
+				taken()
+			}
+		}
+		if !reply.Done {
+			continue
+		}
+		if reply.Error != nil {
+			return reply, begun, reply.Error
+		}
+		return reply, begun, nil
+	}
+}
+
+// ask asks the process that serves, and starts it where none does. It asks
+// again where that one went before it had taken anything up.
+func (h *Host) ask(ctx context.Context, request servingRequest, files []*os.File, taken func()) (servingReply, bool, error) {
+	for tries := 0; ; tries++ {
+		conn, err := h.reach(ctx)
+		if err != nil {
+			return servingReply{}, false, err
+		}
+		reply, begun, err := exchange(ctx, conn, request, files, taken)
+		if !begun && tries < 3 && (reply.Again || errors.Is(err, errServingLost)) {
+			if r, readErr := h.Ledger.Run(ctx, request.Run); readErr == nil && (isServed(r) || r.Lease.Fence == 0) {
+				continue
+			}
+		}
+		return reply, begun, err
+	}
+}
+
+// servedEnv are the variables that a run names, as the person has them here.
+func (h *Host) servedEnv(spec caisson.RunSpec) []string {
+	var env []string
+	for _, name := range spec.Env {
+		if value := h.env(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+func servingError(err error) error {
+	if errors.Is(err, errServingLost) {
+		return caisson.Errorf(caisson.CodeInterrupted, "%w", err).WithHint("Try again: another is started, and goes on from the record.")
+	}
+	return err
+}
+
+// StopServed stops a served run's sandbox, and returns when it is stopped. It
+// can be started again.
+func (h *Host) StopServed(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
+	for {
+		r, err := h.Ledger.Run(ctx, id)
+		if err != nil {
+			return r, err
+		}
+		if err := servedOnly(r); err != nil {
+			return r, err
+		}
+		_, driven, err := h.Driven(ctx, r)
+		if err != nil {
+			return r, err
+		}
+		if !driven {
+			r, err = h.restServed(ctx, r)
+			if caisson.CodeOf(err) == caisson.CodeLeaseHeld {
+				continue // it was taken up just now
+			}
+			return r, err
+		}
+		conn, err := h.dialServing(ctx)
+		if caisson.CodeOf(err) == caisson.CodeNotFound {
+			return r, caisson.Errorf(caisson.CodeHolderUnknown, "whoever has the sandbox of run %s cannot be asked", id)
+		}
+		if err != nil {
+			return r, err
+		}
+		reply, _, err := exchange(ctx, conn, servingRequest{Op: opStop, Run: id}, nil, nil)
+		if errors.Is(err, errServingLost) {
+			continue
+		}
+		if err != nil {
+			return r, err
+		}
+		return *reply.Run, nil
+	}
+}
+
+// restServed stops what nobody drives: all that a killed process left of it is
+// ended, and it no longer wants to be open.
+func (h *Host) restServed(ctx context.Context, r caisson.Run) (caisson.Run, error) {
+	if r.State == caisson.RunPaused {
+		return r, nil
+	}
+	drive, err := h.take(ctx, r, false)
+	if err != nil {
+		return r, err
+	}
+	err = h.sweep(ctx, r)
+	for _, move := range []caisson.RunMove{{To: caisson.RunRunning}, {To: caisson.RunPaused, Stop: caisson.StopPaused, Cause: caisson.CauseUser, Text: "a person stopped it"}} {
+		if err == nil && r.State != move.To {
+			r, err = h.Ledger.MoveRun(ctx, drive, move)
+		}
+	}
+	return r, errors.Join(err, h.Ledger.ReleaseLease(context.WithoutCancel(ctx), drive))
+}
+
+// Streams are those of a command in a served sandbox; nil is none.
+type Streams struct{ In, Out, Err *os.File }
+
+// InServed tells whether a run is a session in a served sandbox: DriveServed
+// drives it then, and no other.
+func (h *Host) InServed(ctx context.Context, r caisson.Run) (bool, error) {
+	_, guest, err := h.isGuest(ctx, r)
+	return guest, err
+}
+
+// DriveServed has a session driven in the served sandbox that it is in, on these
+// streams, and returns the run as it is then. Where the process that served it
+// was killed, that is what the record says; CodeOutcomeUnknown where it says nothing.
+func (h *Host) DriveServed(ctx context.Context, id caisson.RunID, given Streams) (caisson.Run, error) {
+	r, err := h.Ledger.Run(ctx, id)
+	if err != nil || r.State.Terminal() {
+		return r, err
+	}
+	files := []*os.File{given.In, given.Out, given.Err}
+	if slices.Contains(files, nil) {
+		none, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return r, err
+		}
+		defer none.Close()
+		for i := range files {
+			if files[i] == nil {
+				files[i] = none
+			}
+		}
+	}
+	reply, begun, err := h.ask(ctx, servingRequest{Op: opExec, Run: id, Env: h.guestEnv(r.Spec, false)}, files, nil)
+	switch {
+	case err == nil:
+		return *reply.Run, nil
+	case errors.Is(err, errServingLost):
+		return h.afterLoss(ctx, r)
+	case !begun:
+		err = errors.Join(err, h.dropPending(ctx, id))
+	}
+	return r, err
+}
+
+// dropPending ends a session that was never taken up.
+func (h *Host) dropPending(ctx context.Context, id caisson.RunID) error {
+	ctx = context.WithoutCancel(ctx)
+	r, err := h.Ledger.Run(ctx, id)
+	if err == nil && r.State == caisson.RunPending {
+		_, err = h.Ledger.AskCancel(ctx, id, caisson.CauseUnknown, "caisson")
+	}
+	return err
+}
+
+// afterLoss returns what the record says of a session whose driver was killed.
+func (h *Host) afterLoss(ctx context.Context, r caisson.Run) (caisson.Run, error) {
+	r, err := h.Await(ctx, r.ID)
+	if err == nil && !r.State.Terminal() {
+		err = caisson.Errorf(caisson.CodeOutcomeUnknown, "the process that served the sandbox was killed, and all that ran in it has ended with it; how far session %s came is not known", r.ID)
+	}
+	return r, err
+}
+
+// guestEnv is what a session in a served sandbox sees of the person's: what it
+// names, and on a terminal its kind.
+func (h *Host) guestEnv(spec caisson.RunSpec, pty bool) []string {
+	env := h.servedEnv(spec)
+	if term := h.env("TERM"); pty && term != "" {
+		env = append(env, "TERM="+term)
+	}
+	return env
+}
+
+// holdServed has a session with a terminal driven in its served sandbox, and
+// returns when its terminal can be attached to.
+func (h *Host) holdServed(ctx context.Context, r caisson.Run, opts ServeOptions) error {
+	waiting, enough := context.WithCancel(ctx)
+	defer enough()
+	held := false
+	request := servingRequest{Op: opHold, Run: r.ID, Size: opts.Size, Expect: opts.Expect, Env: h.guestEnv(r.Spec, true)}
+	_, begun, err := h.ask(waiting, request, nil, func() { held = true; enough() })
+	switch {
+	case held:
+		return nil // it goes on without us
+	case errors.Is(err, errServingLost):
+		_, err = h.afterLoss(ctx, r)
+	case err != nil && !begun:
+		err = errors.Join(err, h.dropPending(ctx, r.ID))
+	}
+	return err
+}

@@ -204,7 +204,7 @@ func makeChannels(ctx context.Context, dir string, n, old int) error {
 				if err != nil {
 					return err
 				}
-				defer files.Close()
+				defer func() { _ = files.Close() }() // it only releases descriptors
 				if _, err := l.OpenChannel(ctx, drive, 0); err != nil {
 					return err
 				}

@@ -90,6 +90,10 @@ verbs:
     memory: 1GiB
     env: [GH_TOKEN]
     description: Open a pull request.
+tasks:
+  roles:
+    executor: {agent: [claude, -p, "{prompt}", --quiet]}
+    reviewer: {model: openai/gpt-5}
 `
 
 func TestEverySetting(t *testing.T) {
@@ -127,6 +131,7 @@ func TestEverySetting(t *testing.T) {
 			},
 			Run: templates("gh", "pr", "create", "--title={title}", "{{x}}", "--head", "{branch}"),
 		}},
+		Tasks: Tasks{Executor: TaskRole{Agent: []string{"claude", "-p", PromptPlace, "--quiet"}}, Reviewer: TaskRole{Model: "openai/gpt-5"}},
 	}
 	if diff := cmp.Diff(want, c, sameConfig()); diff != "" {
 		t.Error(diff)
@@ -392,7 +397,7 @@ func templates(texts ...string) []declared.Template {
 
 func TestRepositoryRow(t *testing.T) {
 	for _, s := range Reference() {
-		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "agents.credentials", "floor.disk", "floor.memory", "trash.days", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh", "workspace.mode", "verbs"}, s.Key); mayNot != (s.Repository == "no") {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "agents.credentials", "floor.disk", "floor.memory", "trash.days", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh", "workspace.mode", "verbs", "tasks.roles.executor", "tasks.roles.reviewer"}, s.Key); mayNot != (s.Repository == "no") {
 			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
 		}
 	}
@@ -473,6 +478,7 @@ agents: {credentials: [{file: .a/b}]}
 containers: {image: i, base: b}
 workspace: {mode: clone}
 verbs: {a.b: {run: [x]}}
+tasks: {roles: {executor: {agent: [a]}}}
 `
 	c, err := Load(File{Name: "f", Data: []byte(full)}, File{})
 	if err != nil {

@@ -54,6 +54,7 @@ type Config struct {
 	// WorkspaceMode is how workspaces are made; empty: as the engine needs it.
 	WorkspaceMode caisson.WorkspaceMode
 	Verbs         []declared.Verb // that sandboxes may ask for, beside the built-in ones
+	Tasks         Tasks
 
 	origins map[string]string
 }

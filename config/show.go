@@ -65,6 +65,10 @@ func (c Config) Value(key string) string {
 		return string(c.WorkspaceMode)
 	case "verbs":
 		return strings.Join(verbTexts(c.Verbs), ", ")
+	case "tasks.roles.executor":
+		return c.Tasks.Executor.String()
+	case "tasks.roles.reviewer":
+		return c.Tasks.Review().String()
 	case "state_dir":
 		return c.StateDir
 	}

@@ -86,7 +86,7 @@ func (s *session) makeChannel() (err error) {
 	if !s.hasChannel() {
 		return nil
 	}
-	if s.programs, err = sandbox.KeepPrograms(filepath.Join(s.host.Paths.State, "programs"), s.host.guest); err != nil {
+	if s.programs, err = sandbox.KeepPrograms(s.host.Paths.Programs(), s.host.guest); err != nil {
 		return err
 	}
 	files, err := channel.Make(s.host.channelDir(s.record.ID))
@@ -127,12 +127,18 @@ func (s *session) openChannel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.mirror = s.newMirror(); s.mirror != nil {
+		if err := s.host.keepMirror(ctx, s.mirror); err != nil {
+			return err
+		}
+	}
 	service := s.host.brokers()
 	opened := make(chan struct{})
 	observe := func(n airlock.Notice) {
 		if <-opened; s.broker != nil {
 			s.broker.Observe(n)
 		}
+		s.seeTasks(n)
 	}
 	s.host.controls.keep(s.box)
 	s.broker, err = service.Open(ctx, control.Sandbox{
@@ -143,6 +149,7 @@ func (s *session) openChannel(ctx context.Context) error {
 	close(opened)
 	if err != nil {
 		s.host.controls.forget(s.box)
+		s.host.dropMirror(s.mirror)
 	}
 	return err
 }
@@ -224,6 +231,7 @@ func (s *session) closeChannel(ctx context.Context) error {
 		return nil
 	}
 	defer s.host.controls.forget(s.box)
+	defer s.host.dropMirror(s.mirror)
 	r, err := s.host.Ledger.Run(ctx, s.run.ID)
 	if err == nil && r.CancelAsked != "" {
 		return s.broker.End(ctx, r.CancelAsked, "the run is being cancelled")

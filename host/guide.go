@@ -33,5 +33,6 @@ prints the schema of a verb's input.
 	for _, t := range s.verbs() {
 		fmt.Fprintf(&b, "| %s | %s |\n", control.VerbOf(t), strings.ReplaceAll(strings.Join(strings.Fields(t.Spec().Description), " "), "|", `\|`))
 	}
+	b.WriteString(s.taskGuide())
 	return b.String()
 }

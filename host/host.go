@@ -46,6 +46,7 @@ type Host struct {
 	engines    []caisson.Engine
 	outside    *verb.Outside
 	controls   controls
+	mirrors    mirrors
 	instance   *process.Registration // registered when this process first drives
 	left       error                 // why what killed processes left could not all be removed
 }
@@ -83,6 +84,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 // Close releases the ledger and the instance lock.
 func (h *Host) Close() error {
 	err := h.controls.close()
+	h.mirrors.close()
 	if h.instance != nil {
 		err = errors.Join(err, h.instance.Close())
 	}

@@ -37,6 +37,7 @@ type session struct {
 	tools   *tool.Registry
 	door    *airlock.Door
 	broker  *control.Broker // of its channel; nil: there is none
+	mirror  *mirror         // of its task, in the channel; nil: it has no workspace
 
 	asked    caisson.SandboxSpec // of its box
 	measured baseline            // of a run that is kept open

@@ -102,6 +102,9 @@ type LedgerRuns interface {
 	// state running, its clock is stopped at its last event and started anew.
 	TakeLease(ctx context.Context, run RunID, inst InstanceID, prev Fence) (Lease, error)
 	ReleaseLease(ctx context.Context, drive Drive) error
+	// Lease returns the lease of a run, which costs less than the run. Its
+	// Instance is empty where nobody holds it; Taken is not told.
+	Lease(ctx context.Context, run RunID) (Lease, error)
 	// Pool returns the budget of the tree that a run belongs to.
 	Pool(ctx context.Context, run RunID) (Pool, error)
 }
@@ -183,6 +186,7 @@ type LedgerCalls interface {
 // ReviewFilter chooses reviews. Oldest first.
 type ReviewFilter struct {
 	Run    RunID
+	Call   CallID // costs nothing for those of other calls
 	States []ReviewState
 	Limit  int
 }

@@ -122,9 +122,20 @@ func TestPushRunsNothingOfTheRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, set := range [][2]string{
-		{"credential.helper", "!" + program}, {"credential." + address + ".helper", "!" + program}, {"core.askPass", program}, {"core.sshCommand", program}, {"core.gitProxy", program},
-		{"remote.origin.receivepack", program}, {"remote.origin.vcs", "trap"}, {"core.hooksPath", filepath.Join(wd.repo, ".git", "hooks")}, {"push.gpgSign", "true"}, {"gpg.program", program},
-		{"http.proxy", "http://127.0.0.1:1/"}, {"protocol.allow", "always"}, {"push.followTags", "true"}, {"push.recurseSubmodules", "on-demand"},
+		{"credential.helper", "!" + program},
+		{"credential." + address + ".helper", "!" + program},
+		{"core.askPass", program},
+		{"core.sshCommand", program},
+		{"core.gitProxy", program},
+		{"remote.origin.receivepack", program},
+		{"remote.origin.vcs", "trap"},
+		{"core.hooksPath", filepath.Join(wd.repo, ".git", "hooks")},
+		{"push.gpgSign", "true"},
+		{"gpg.program", program},
+		{"http.proxy", "http://127.0.0.1:1/"},
+		{"protocol.allow", "always"},
+		{"push.followTags", "true"},
+		{"push.recurseSubmodules", "on-demand"},
 	} {
 		wd.git("config", set[0], set[1])
 	}

@@ -56,7 +56,8 @@ func TestInput(t *testing.T) {
 		{Name: "title", Type: String, Max: 5},
 		{Name: "kind", Type: String, Max: 10, Enum: []string{"a", "b"}, Optional: true},
 		{Name: "tag", Type: String, Max: 10, Pattern: "v[0-9]+|x", Optional: true},
-		{Name: "n", Type: Integer}, {Name: "draft", Type: Boolean, Optional: true},
+		{Name: "n", Type: Integer},
+		{Name: "draft", Type: Boolean, Optional: true},
 	}}
 	s, err := schema.Compile(v.Schema())
 	if err != nil {

@@ -7,7 +7,7 @@ LDFLAGS   := -s -w -X github.com/caisson-run/caisson.Version=$(VERSION)
 TOOL      := $(GO) tool -modfile=tools/go.mod
 export CGO_ENABLED := 0
 
-.PHONY: help build test check race script crash sequences fuzz bench lint docs demo clean
+.PHONY: help build test check race script crash sequences requests fuzz bench lint docs demo clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ crash: build ## kill it at random moments, CRASH (default 200) times each
 
 sequences: build ## remove and restore workspaces after SEQUENCES (default 1000) drawn sequences of git's commands
 	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_SEQUENCES=$(or $(SEQUENCES),1000) $(GO) test -count=1 -timeout 120m -run 'TestSequences' ./workspace
+
+requests: ## send REQUESTS (default 100000) through one control channel
+	@CAISSON_LONG_REQUESTS=$(or $(REQUESTS),100000) $(GO) test -count=1 -timeout 120m -v -run 'TestCase_K07' ./control
 
 fuzz: ## fuzz every target for FUZZ (default 30s; 300x for a number of inputs) each
 	@scripts/fuzz $(or $(FUZZ),30s)

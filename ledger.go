@@ -243,7 +243,10 @@ type RequestFilter struct {
 	Generation int64 // 0: all
 	IDs        []RequestID
 	Open       bool // only those that have neither a rejection nor a call with an outcome
-	Limit      int  // 0: all
+	// Names: of the records only Run, Generation, ID and Call are wanted, which
+	// costs much less.
+	Names bool
+	Limit int // 0: all
 }
 
 // LedgerControl is the record of control channels. All writes are a driver's.

@@ -38,6 +38,7 @@ func answerOf(r caisson.RequestRecord, call *caisson.CallRecord) (caisson.Contro
 	case caisson.CallStarted:
 		a.State, a.At = caisson.AnswerAccepted, call.Started
 		return a, true
+	default:
 	}
 	outcome := call.State.Outcome()
 	if outcome == "" {

@@ -47,5 +47,7 @@ func lateError() *caisson.Error {
 	return caisson.Errorf(caisson.CodeRequestExpired, "the time that it may stay unaccepted was over before it could begin")
 }
 
-// waitOf is how long a request may stay unaccepted.
-func waitOf(r caisson.ControlRequest) time.Duration { return time.Duration(r.Wait) * time.Millisecond }
+// waitOf is how long a request may stay unaccepted; never 0, which is no bound.
+func waitOf(r caisson.ControlRequest) time.Duration {
+	return time.Duration(max(r.Wait, 1)) * time.Millisecond
+}

@@ -9,6 +9,6 @@
 //
 // Not promised: that a request whose effect began, and whose end nobody saw, did
 // or did not happen. It is answered as unknown. A request that was claimed and
-// not yet recorded when the process died is answered by nobody: its client says
-// that its result is unknown, though nothing was begun.
+// not yet recorded when the process died is answered by nobody; nothing was begun
+// for it, and asking to recover it tells that there is no such request.
 package control

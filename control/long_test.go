@@ -189,9 +189,11 @@ func fill(b testing.TB, l caisson.Ledger, s control.Sandbox, old int) {
 // BenchmarkReopen is a restart with 100 sandboxes of 1,000 old requests each.
 func BenchmarkReopen(b *testing.B) {
 	reopen, service := many(b, 100, 1_000)
-	var took time.Duration
+	var took, cpu time.Duration
 	for b.Loop() {
+		before := used()
 		took = reopen()
+		cpu = used() - before
 		b.StopTimer()
 		ended, cancel := context.WithCancel(b.Context())
 		cancel()
@@ -199,6 +201,7 @@ func BenchmarkReopen(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(took.Milliseconds()), "ms-to-healthy")
+	b.ReportMetric(float64(cpu.Milliseconds()), "ms-of-processor")
 }
 
 // BenchmarkIdle is what 100 channels cost in which nothing happens.

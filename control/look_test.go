@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,13 +16,14 @@ import (
 // while it hangs; when it comes back, the next one is asked.
 func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked, back := 0, make(chan struct{})
-		l := look[int]{ask: func(context.Context) (int, error) {
-			asked++
-			if asked == 1 {
+		var asked atomic.Int64
+		back := make(chan struct{})
+		l := look[int64]{ask: func(context.Context) (int64, error) {
+			n := asked.Add(1)
+			if n == 1 {
 				<-back // whatever its context says, as a dead file system does
 			}
-			return asked, nil
+			return n, nil
 		}}
 		for range 3 {
 			began := time.Now()
@@ -29,8 +31,8 @@ func TestLook(t *testing.T) {
 				t.Errorf("it took %s: %v", time.Since(began), err)
 			}
 		}
-		if asked != 1 {
-			t.Errorf("asked %d times while one hangs", asked)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times while one hangs", n)
 		}
 		close(back)
 		synctest.Wait()
@@ -69,7 +71,7 @@ func TestEnginesAreAskedInTheirOwnTime(t *testing.T) {
 		defer cancel()
 		for ctx.Err() == nil {
 			s.lookAtEngines(ctx, s.o.Boot())
-			time.Sleep(250 * time.Millisecond) //nolint:forbidigo // the bubble's clock
+			time.Sleep(250 * time.Millisecond) // of the bubble's clock
 		}
 		s.looks.Wait()
 		synctest.Wait()

@@ -110,14 +110,27 @@ func (b *Broker) recover(ctx context.Context) error {
 
 // rebuild publishes the newest answers that are in the record and not there.
 func (b *Broker) rebuild(ctx context.Context) error {
-	newest, err := b.s.o.Ledger.Requests(ctx, b.o.Drive.Run, caisson.RequestFilter{Generation: b.channel.Generation, Limit: caisson.ControlKept})
+	newest := caisson.RequestFilter{Generation: b.channel.Generation, Limit: caisson.ControlKept, Names: true}
+	names, err := b.s.o.Ledger.Requests(ctx, b.o.Drive.Run, newest)
+	if err != nil {
+		return err
+	}
+	var missing []caisson.RequestID
+	for _, r := range names {
+		if _, answered := b.files.Has(r.ID); !answered && !b.open(r.ID) {
+			missing = append(missing, r.ID)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	records, err := b.s.o.Ledger.Requests(ctx, b.o.Drive.Run, caisson.RequestFilter{Generation: b.channel.Generation, IDs: missing})
 	if err != nil {
 		return err
 	}
 	oldest := b.s.o.Ledger.Now().Add(-caisson.ControlKeptFor)
-	slices.Reverse(newest)
-	for _, r := range newest {
-		if _, answered := b.files.Has(r.ID); answered || r.At.Before(oldest) || b.open(r.ID) {
+	for _, r := range slices.Backward(records) { // the newest is to be kept the longest
+		if r.At.Before(oldest) {
 			continue
 		}
 		if err := b.projectStored(ctx, r); err != nil {

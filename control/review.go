@@ -93,6 +93,12 @@ func (b *Broker) decided() {
 
 // anyLapsed tells whether the time for deciding something is over.
 func (b *Broker) anyLapsed() bool {
+	b.mu.Lock()
+	idle := len(b.waiting) == 0
+	b.mu.Unlock()
+	if idle {
+		return false
+	}
 	now := b.s.o.Ledger.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -98,4 +99,43 @@ func access(path string, how uint32) error {
 		return &fs.PathError{Op: "access", Path: path, Err: err}
 	}
 	return nil
+}
+
+// entered returns a directory with links resolved.
+func entered(dir string) (string, error) {
+	asked, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(asked)
+	}
+	if barred(err) {
+		return "", unreadable(asked, err)
+	}
+	if err != nil {
+		return "", caisson.Errorf(caisson.CodeNoRepository, "%s cannot be entered: %w", printable(asked), err)
+	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return "", caisson.Errorf(caisson.CodeNoRepository, "%s is no directory", printable(asked))
+	}
+	return dir, nil
+}
+
+// noRepository tells why git finds no repository in a directory.
+func noRepository(dir string, err error) error {
+	if barred := unreadableNear(dir); barred != nil {
+		return barred
+	}
+	e := caisson.Errorf(caisson.CodeNoRepository, "%s is not in a git repository", dir)
+	e.Err = err
+	var exit *exitError
+	if errors.As(err, &exit) && !strings.Contains(exit.complaint, "not a git repository") {
+		e.Message = "git does not take " + dir + " for a repository: " + exit.complaint
+		if strings.Contains(exit.complaint, "dubious ownership") {
+			e.Message = "the repository of " + dir + " belongs to another user, whose configuration git does not trust"
+			return e.WithHint("If you trust it: `git config --global --add safe.directory %s`, with the repository's directory.", dir)
+		}
+		if strings.Contains(exit.complaint, "extension") || strings.Contains(exit.complaint, "repo version") {
+			e.Code = caisson.CodeRepositoryUnsupported
+		}
+	}
+	return e
 }

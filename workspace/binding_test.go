@@ -165,6 +165,7 @@ var forgeries = map[string]forgery{
 // Origin: the class of GHSA-q5hj, where a forged pointer led a host's git into
 // another repository.
 func TestCase_W06(t *testing.T) {
+	t.Parallel()
 	for name, f := range forgeries {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,6 +18,7 @@ import (
 
 // The main checkout may be in any state. Origin: reading of peers (K06).
 func TestCheckIgnoresMainCheckout(t *testing.T) {
+	t.Parallel()
 	for name, lines := range map[string]string{
 		"detached":  "switch -q --detach",
 		"rebasing":  "!rebase -q elsewhere",
@@ -25,6 +26,7 @@ func TestCheckIgnoresMainCheckout(t *testing.T) {
 		"bisecting": "bisect start",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{Base: "main"})
 			for _, branch := range []string{"elsewhere", "main"} {
@@ -65,6 +67,7 @@ func TestCheckIgnoresMainCheckout(t *testing.T) {
 // What a person does with git's own commands is no forgery: it holds, or it is
 // told where things are now.
 func TestCheckAfterGitWorktree(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	wd.git("worktree", "unlock", ws.Path)
@@ -112,6 +115,7 @@ func TestCheckAfterGitWorktree(t *testing.T) {
 
 // Check runs no program: not even git has to be there.
 func TestCheckStartsNothing(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	without := workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: wd.env(), Git: "/nowhere/git"})
@@ -123,6 +127,7 @@ func TestCheckStartsNothing(t *testing.T) {
 
 // A record of an earlier version has no numbers of what is lent.
 func TestCheckOfOldRecord(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	b := &ws.Binding
@@ -133,6 +138,7 @@ func TestCheckOfOldRecord(t *testing.T) {
 
 // An index that has a second name elsewhere is not written through it.
 func TestIndexIsLinkedElsewhere(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	index, second := filepath.Join(ws.Binding.AdminDir, "index"), filepath.Join(wd.home, "second")
@@ -151,6 +157,7 @@ func TestIndexIsLinkedElsewhere(t *testing.T) {
 
 // What is unlocked is the shadow that the workspace is bound to.
 func TestUnlockOfAnotherShadow(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	other := filepath.Join(wd.home, "other")
@@ -178,6 +185,7 @@ func (wd *world) decoy(ws caisson.Workspace) string {
 // The tree is exchanged for another all the while: nothing is read from that, and
 // nothing in it is changed.
 func TestTreeIsExchangedMeanwhile(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	box := newBox(t, ws)
@@ -234,6 +242,7 @@ func TestTreeIsExchangedMeanwhile(t *testing.T) {
 
 // The tree is exchanged between the look at it and the opening of a box.
 func TestTreeIsExchangedBeforeABoxIsOpened(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	decoy := wd.decoy(ws)
@@ -265,6 +274,7 @@ func (b closingBox) Close() error {
 
 // Everything that is opened of a tree is opened in the directory that is bound.
 func TestGitlinkIsLookedForInTheBoundTree(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	box := newBox(t, ws)
@@ -300,6 +310,7 @@ func (b swappingBox) Hold(ctx context.Context, cmd caisson.Command) (caisson.Pro
 // A workspace whose private directory is a link is removed, and what the link
 // leads to stays as it is.
 func TestRemoveWithLinkedPrivateDirectory(t *testing.T) {
+	t.Parallel()
 	wd, ws := trashWorld(t, "")
 	victim := filepath.Join(wd.home, "victim")
 	wd.write(filepath.Join(victim, "git", "HEAD"), "mine\n")

@@ -268,6 +268,7 @@ func TestMergeIsTakenBack(t *testing.T) {
 
 // git writes over ignored files in the way of a checkout; a merge does not.
 func TestMergeKeepsIgnoredFiles(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ inside, path string }{
 		"file":                           {"echo theirs >x.log; git add -f x.log", "x.log"},
 		"directory for a file":           {"echo theirs >x.log; git add -f x.log", "x.log/in.log"},
@@ -277,6 +278,7 @@ func TestMergeKeepsIgnoredFiles(t *testing.T) {
 		"an empty repository for a file": {"echo theirs >x.log; git add -f x.log", "x.log/.git/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{Name: "r1"})
 			box := newBox(t, ws)

@@ -79,6 +79,7 @@ func testCaseS06(t *testing.T) {
 		"hook is a directory": func(wd *world, at string) { wd.must(os.MkdirAll(filepath.Join(at, "pre-commit"), 0o755)) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			at := filepath.Join(wd.repo, ".git", "hooks")
 			wd.must(os.RemoveAll(at))

@@ -15,6 +15,7 @@ import (
 )
 
 func TestCreateRefuses(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		prepare func(wd *world)
 		spec    workspace.CreateSpec
@@ -45,6 +46,7 @@ func TestCreateRefuses(t *testing.T) {
 		}, workspace.CreateSpec{}, caisson.CodeRepositoryUnsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			if c.prepare != nil {
 				c.prepare(wd)
@@ -158,6 +160,7 @@ func testCreateFromOtherPlaces(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			spec := prepare(wd)
 			spec.Name = "r1"
@@ -238,6 +241,7 @@ func testCreateAtOnce(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	one := wd.create(workspace.CreateSpec{Name: "alpha", Run: "rabc12"})
 	two := wd.create(workspace.CreateSpec{Name: "beta", Run: "rabd34", Branch: "feature"})

@@ -33,6 +33,7 @@ func stays(t *testing.T, dir string, argv ...string) {
 // A damaged workspace is not clean, can be removed all the same, and loses
 // nothing of what there is of it.
 func TestRemoveDamaged(t *testing.T) {
+	t.Parallel()
 	for name, damage := range map[string]func(wd *world, ws caisson.Workspace){
 		"pointer forged": func(wd *world, ws caisson.Workspace) {
 			wd.write(filepath.Join(ws.Path, ".git"), "gitdir: "+wd.home+"/.git\n")
@@ -58,6 +59,7 @@ func TestRemoveDamaged(t *testing.T) {
 		"tree not writable": func(wd *world, ws caisson.Workspace) { wd.close(ws.Path, 0o555) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd, ws := trashWorld(t, "echo x >x; git add x; git commit -qm unpushed; echo y >y")
 			wd.inspect(ws)
 			damage(wd, ws)
@@ -109,6 +111,7 @@ func otherRecord(wd *world, ws caisson.Workspace) error {
 
 // A directory that was put in the place of the tree is nobody's to remove.
 func TestRemoveForeign(t *testing.T) {
+	t.Parallel()
 	wd, ws := trashWorld(t, "")
 	permit := workspace.Decide(wd.inspect(ws), workspace.Ask{}).Permit
 	wd.must(os.Rename(ws.Path, ws.Path+".away"))
@@ -126,6 +129,7 @@ func TestRemoveForeign(t *testing.T) {
 
 // What is in the way of a restore is not overwritten.
 func TestRestoreRefuses(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		prepare func(wd *world, ws caisson.Workspace)
 		code    caisson.Code
@@ -158,6 +162,7 @@ func TestRestoreRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd, ws := trashWorld(t, "")
 			before := files(t, ws.Path)
 			d := workspace.Decide(wd.inspect(ws), workspace.Ask{})
@@ -188,6 +193,7 @@ func TestRestoreRefuses(t *testing.T) {
 
 // The place of the worktree's record was taken by another worktree meanwhile.
 func TestRestoreBesideAnotherRecord(t *testing.T) {
+	t.Parallel()
 	wd, ws := trashWorld(t, "")
 	wd.remove(workspace.Decide(wd.inspect(ws), workspace.Ask{}).Permit)
 	wd.git("worktree", "add", "-q", filepath.Join(wd.home, ws.Name))
@@ -207,6 +213,7 @@ func TestRestoreBesideAnotherRecord(t *testing.T) {
 // A private clone goes and comes back like a worktree; it has no record in the
 // repository.
 func TestRemoveClone(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.boxes()
 	ws := wd.create(workspace.CreateSpec{Name: "r7", Mode: caisson.WorkspaceClone})
@@ -234,6 +241,7 @@ func TestRemoveClone(t *testing.T) {
 // A workspace of a repository with submodules, and of a shallow one, is clean
 // when nothing was done in it.
 func TestRemoveUnusual(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(wd *world){
 		"submodule": func(wd *world) {
 			wd.git("update-index", "--add", "--cacheinfo", "160000,"+wd.git("rev-parse", "HEAD")+",dep")
@@ -251,6 +259,7 @@ func TestRemoveUnusual(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.boxes()
 			prepare(wd)

@@ -103,10 +103,12 @@ func (b *boundedWriter) or(err error) error {
 	return err
 }
 
-// resolve returns the commit that a person's revision names in the repository.
+// resolve returns the commit that a person's revision names in the repository,
+// whatever is checked out where.
 func (w *Workspaces) resolve(ctx context.Context, repo *repository, rev string) (string, error) {
+	was := strings.HasPrefix(rev, "@{") // checked out, which git finds in the log of the main checkout
 	commit, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{commit}"))
-	if err != nil || !isObjectID(commit) {
+	if err != nil || was || !isObjectID(commit) {
 		return "", caisson.Errorf(caisson.CodeNotFound, "%q names no commit here", printable(rev))
 	}
 	return commit, nil

@@ -46,6 +46,7 @@ var exports = map[string]struct {
 
 // What is exported is applied by git am on the base, and gives the same tree.
 func TestExportIsAppliedByGitAm(t *testing.T) {
+	t.Parallel()
 	for name, c := range exports {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

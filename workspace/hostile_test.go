@@ -227,6 +227,7 @@ func testHostileShadow(t *testing.T) {
 		"refs is a pipe":          "rm -rf $G/refs; mkfifo $G/refs",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{})
 			box := newBox(t, ws)
@@ -245,6 +246,7 @@ func testHostileShadow(t *testing.T) {
 		"a bad tree":             "b=$(echo x | git hash-object -w --stdin); t=$(printf '100644 .git\\0'\"$(echo $b | sed 's/../\\\\x&/g')\" | git hash-object -w -t tree --literally --stdin); c=$(git commit-tree -m bad $t); git update-ref refs/heads/x $c",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{})
 			box := newBox(t, ws)
@@ -262,6 +264,7 @@ func testHostileShadow(t *testing.T) {
 
 // A box whose git server sends anything else.
 func TestHostileServer(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	box := newBox(t, ws)
@@ -291,6 +294,7 @@ func TestHostileServer(t *testing.T) {
 
 // A box that takes the request and never answers holds nobody who has left.
 func TestImportIsCancelled(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	box := newBox(t, ws)
@@ -366,6 +370,7 @@ func (b endlessBox) Hold(ctx context.Context, cmd caisson.Command) (caisson.Proc
 
 // What a box says differs is not written without end.
 func TestEndlessDiff(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	box := newBox(t, ws)
@@ -378,6 +383,7 @@ func TestEndlessDiff(t *testing.T) {
 
 // A directory of logs that is empty is none that cannot be read.
 func TestEmptyLogs(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	box := newBox(t, ws)

@@ -29,6 +29,7 @@ func (wd *world) loseShadow(ws caisson.Workspace) {
 // the loss of the shadow costs a commit. Origin: the stash's log, of which a
 // reference holds the last entry only.
 func TestImportKeepsWhatOnlyLogsKnow(t *testing.T) {
+	t.Parallel()
 	for name, lines := range map[string][]string{
 		"stash": {
 			"for i in 1 2 3; do echo $i >>a.txt; git stash -q -m s$i; K \"$(git rev-parse stash)\"; done",
@@ -60,6 +61,7 @@ func TestImportKeepsWhatOnlyLogsKnow(t *testing.T) {
 		"ten thousand entries": {"C one; K \"$(git rev-parse HEAD)\"; git reset -q --hard HEAD~1; tail -1 $G/logs/HEAD >one; for i in $(seq 10000); do cat one; done >>$G/logs/HEAD; rm one"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{Name: "r1"})
 			box := newBox(t, ws)
@@ -96,6 +98,7 @@ func TestImportKeepsWhatOnlyLogsKnow(t *testing.T) {
 
 // Logs are written by whoever is inside.
 func TestHostileLogs(t *testing.T) {
+	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(strings.Repeat("1", 40)+" "+strings.Repeat("2", 40)+" a\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -112,6 +115,7 @@ func TestHostileLogs(t *testing.T) {
 		"deep":             "cd $G/logs; for i in $(seq 100); do mkdir d; cd d; done; cp $G/logs/HEAD x",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{})
 			box := newBox(t, ws)
@@ -127,6 +131,7 @@ func TestHostileLogs(t *testing.T) {
 		})
 	}
 	t.Run("not whole", func(t *testing.T) {
+		t.Parallel()
 		wd := newWorld(t)
 		ws := wd.create(workspace.CreateSpec{})
 		box := newBox(t, ws)
@@ -146,6 +151,7 @@ git commit -q --allow-empty -m one`)
 
 // What only imports keep goes with them when the workspace does, and is listed.
 func TestInspectListsWhatOnlyImportsKeep(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.boxes()
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})

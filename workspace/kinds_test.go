@@ -152,7 +152,9 @@ func kinds() map[string]kind {
 
 // Each kind of repository works from end to end, or is refused at create with
 // the reason and nothing made. Origin: sbx 460, container-use 161.
-func TestCase_W10(t *testing.T) {
+func TestCase_W10(t *testing.T) { forModes(t, testCaseW10) }
+
+func testCaseW10(t *testing.T) {
 	for name, k := range kinds() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,7 +165,7 @@ func TestCase_W10(t *testing.T) {
 			}
 			wd.repo = dir
 			refs, _ := wd.tryGit(dir, "for-each-ref")
-			ws, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: dir, Name: "r10", Run: "r10"})
+			ws, err := wd.w.Create(t.Context(), workspace.CreateSpec{Dir: dir, Name: "r10", Run: "r10", Mode: wd.mode})
 			if k.refused != "" {
 				wantCode(t, err, caisson.CodeRepositoryUnsupported)
 				if !strings.Contains(err.Error(), k.refused) {
@@ -176,7 +178,7 @@ func TestCase_W10(t *testing.T) {
 				// What the hint says helps.
 				hint := strings.Fields(strings.Split(caisson.AsError(err).Hint, "`")[1])
 				wd.git(hint[1:]...)
-				ws, err = wd.w.Create(t.Context(), workspace.CreateSpec{Dir: dir, Base: "HEAD", Name: "r10", Run: "r10"})
+				ws, err = wd.w.Create(t.Context(), workspace.CreateSpec{Dir: dir, Base: "HEAD", Name: "r10", Run: "r10", Mode: wd.mode})
 			}
 			wd.must(err)
 			wd.worksThrough(dir, ws)
@@ -198,7 +200,7 @@ func (wd *world) worksThrough(dir string, ws caisson.Workspace) {
 	if s := inside(t, box, "git status --porcelain"); s != "" {
 		t.Fatalf("new, and inside it is %q", s)
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Fatalf("new, and outside it is %q", s)
 	}
 	inside(t, box, `set -e
@@ -259,7 +261,7 @@ func (wd *world) importWhole(dir string, ws caisson.Workspace, box *box) {
 	if !got.Moved || got.IndexKept != "" || got.Unkept != "" {
 		wd.t.Fatalf("import: %+v", got)
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		wd.t.Fatalf("outer status: %q", s)
 	}
 	wd.fsck(dir)

@@ -57,7 +57,9 @@ esac
 `
 
 // Without a filter of the person's own, files are pointers and stay pointers.
-func TestLFSPointers(t *testing.T) {
+func TestLFSPointers(t *testing.T) { forModes(t, testLFSPointers) }
+
+func testLFSPointers(t *testing.T) {
 	wd := newWorld(t)
 	wd.largeFiles()
 	// What a repository configures is not what runs on the host.
@@ -80,7 +82,9 @@ func TestLFSPointers(t *testing.T) {
 
 // The person's own filter fills the tree, and where its program is not inside,
 // files are still kept as they should be.
-func TestLFSFilter(t *testing.T) {
+func TestLFSFilter(t *testing.T) { forModes(t, testLFSFilter) }
+
+func testLFSFilter(t *testing.T) {
 	wd := newWorld(t)
 	wd.largeFiles()
 	program := filepath.Join(wd.home, "bin", "git-lfs")
@@ -129,6 +133,7 @@ git checkout -q HEAD~1 -- have.bin; test "$(cat have.bin)" = have; git reset -q 
 
 // Contents inside are written by whoever is inside.
 func TestHostileLFS(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	box := newBox(t, ws)
@@ -162,6 +167,7 @@ ln -s / $L/55; mkfifo $L/66; mkdir -p $L/77; ln -s .. $L/77/77`)
 // Where a repository keeps LFS contents by a link to elsewhere, nothing is
 // written there.
 func TestLFSByLinks(t *testing.T) {
+	t.Parallel()
 	id := sha256Of("good\n")
 	for _, at := range []string{"lfs", "lfs/objects", "lfs/objects/" + id[:2], "lfs/objects/" + id[:2] + "/" + id[2:4]} {
 		wd := newWorld(t)

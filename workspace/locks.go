@@ -88,6 +88,9 @@ func pause(ctx context.Context) bool {
 type update struct {
 	Common string            `json:"common"`
 	Refs   map[string]string `json:"refs"` // name → value
+	// Made is the name in the repository under which a lock of ours was written
+	// before it got its own.
+	Made string `json:"made,omitempty"`
 }
 
 func (w *Workspaces) updates() string { return filepath.Join(w.opts.StateDir, "updates") }
@@ -95,14 +98,18 @@ func (w *Workspaces) updates() string { return filepath.Join(w.opts.StateDir, "u
 // noteUpdate notes what is about to be written. Whoever is given the note's file
 // holds it too; it is forgotten when all is done.
 func (w *Workspaces) noteUpdate(repo *repository, updates []refUpdate) (*lockfile.Shared, error) {
-	if err := os.MkdirAll(w.updates(), 0o700); err != nil {
-		return nil, err
-	}
-	u := update{repo.common, map[string]string{}}
+	u := update{Common: repo.common, Refs: map[string]string{}}
 	for _, r := range updates {
 		if r.to != absent {
 			u.Refs[r.name] = r.to
 		}
+	}
+	return w.writeUpdate(u)
+}
+
+func (w *Workspaces) writeUpdate(u update) (*lockfile.Shared, error) {
+	if err := os.MkdirAll(w.updates(), 0o700); err != nil {
+		return nil, err
 	}
 	raw, err := json.Marshal(u)
 	if err != nil {
@@ -145,6 +152,9 @@ func (w *Workspaces) undoUpdates(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// madeLock are the names of locks that were not in their place yet.
+var madeLock = regexp.MustCompile(`^caisson-\w+\.lock$`)
+
 // maxUpdate bounds what is read of a note: one import may write as many
 // references as there may be inside.
 const maxUpdate = 64 << 20
@@ -171,6 +181,11 @@ func (w *Workspaces) undoUpdate(path string) error {
 	if filepath.IsAbs(u.Common) {
 		if root, err := os.OpenRoot(u.Common); err == nil {
 			defer root.Close()
+			if madeLock.MatchString(u.Made) {
+				if err := root.Remove(u.Made); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return errors.Join(err, note.Close())
+				}
+			}
 			for name, to := range u.Refs {
 				if !isRefName(name) || !isObjectID(to) {
 					continue

@@ -42,6 +42,7 @@ kill -9 $PPID
 // A process is killed while its git has references locked, which goes on; then
 // that is killed too. The locks are removed when both have ended, not before.
 func TestKilledWithReferencesLocked(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	real, err := exec.LookPath("git")
 	if err != nil {
@@ -86,6 +87,7 @@ func TestKilledWithReferencesLocked(t *testing.T) {
 // A killed command's note of many references is read whole; one that was cut is
 // kept and told, and stops nobody.
 func TestNotesOfKilledUpdates(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	common, id := filepath.Join(wd.repo, ".git"), wd.git("rev-parse", "HEAD")
 	refs := map[string]string{}
@@ -129,6 +131,7 @@ func (wd *world) until(is func() bool) {
 // A process is killed while it holds the lock of an outer index. The next import
 // takes the lock for what it is, and brings the index along.
 func TestKilledWithIndexLocked(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	newBox(t, wd.create(workspace.CreateSpec{Name: "probe"})) // skips where there is no boundary
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
@@ -159,6 +162,7 @@ func TestKilledWithIndexLocked(t *testing.T) {
 
 // A lock that is not known for ours stays, however old it is, and is named.
 func TestForeignLocks(t *testing.T) {
+	t.Parallel()
 	old := time.Now().Add(-1000 * time.Hour)
 	for name, c := range map[string]struct {
 		lock func(*world, caisson.Workspace) string
@@ -223,6 +227,7 @@ func TestForeignLocks(t *testing.T) {
 
 // A lock that is held for a moment is waited for.
 func TestHeldLocksAreWaitedFor(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	box := newBox(t, ws)

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -39,9 +37,10 @@ type Merged struct {
 
 // Merge brings what was imported to the workspace's branch into another
 // branch. Where that is checked out, the checkout must be clean and is brought
-// along. CodeWorkspaceBindingLost, before anything is done. Merges are made of objects alone, so whatever stops one leaves
-// everything as it was: CodeMergeConflict with the files in detail "files",
-// CodeWorkspaceDirty, CodeBranchCheckedOut where an agent's tree has Into.
+// along. CodeWorkspaceBindingLost, before anything is done. Merges are made of
+// objects alone, so whatever stops one leaves everything as it was:
+// CodeMergeConflict with the files in detail "files", CodeWorkspaceDirty,
+// CodeBranchCheckedOut where an agent's tree has Into.
 func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts MergeOptions) (Merged, error) {
 	if err := w.Check(ctx, ws); err != nil {
 		return Merged{}, err
@@ -53,129 +52,65 @@ func (w *Workspaces) Merge(ctx context.Context, ws caisson.Workspace, opts Merge
 	if err := w.finishAll(ctx, repo.common); err != nil {
 		return Merged{}, err
 	}
-	into := cmp.Or(opts.Into, ws.BaseRef)
-	if into == "" {
-		return Merged{}, caisson.Errorf(caisson.CodeUsage, "workspace %s started from no branch; name the one to merge into", ws.Name)
+	m := &merge{w: w, repo: repo, ws: ws, into: cmp.Or(opts.Into, ws.BaseRef), message: opts.Message, mode: opts.Mode}
+	if err := m.tips(ctx); err != nil {
+		return Merged{}, err
 	}
-	if into == ws.Branch {
-		return Merged{}, caisson.Errorf(caisson.CodeUsage, "%s is the workspace's own branch", printable(into)).WithHint("Name the branch to merge into.")
-	}
-	theirs, err := w.branchTip(ctx, repo, ws.Branch)
-	if err != nil || theirs == "" {
-		return Merged{}, caisson.Errorf(caisson.CodeNotFound, "branch %s is gone", ws.Branch)
-	}
-	ours, err := w.branchTip(ctx, repo, into)
-	if err != nil || ours == "" {
-		return Merged{}, caisson.Errorf(caisson.CodeNotFound, "there is no branch %s", printable(into))
-	}
-	result := Merged{Into: into, Old: ours, New: ours}
-	if done, err := w.descends(ctx, repo, ours, theirs); err != nil || done {
+	result := Merged{Into: m.into, Old: m.ours, New: m.ours}
+	if done, err := w.descends(ctx, repo, m.ours, m.theirs); err != nil || done {
 		return result, err
 	}
-	if err := w.nobodys(ctx, ws, into); err != nil {
+	if err := w.nobodys(ctx, ws, m.into); err != nil {
 		return result, err
 	}
-	at, err := w.mergeable(ctx, repo, into, ours)
-	if err != nil {
+	if m.at, err = w.mergeable(ctx, repo, m.into, m.ours); err != nil {
 		return result, err
 	}
-	m := &merge{w: w, repo: repo, ws: ws, into: into, at: at, ours: ours, theirs: theirs, message: opts.Message, mode: opts.Mode}
 	if err := m.related(ctx); err != nil {
 		return result, err
 	}
-	var commit string
-	switch opts.Mode {
-	case MergeCommit, "":
-		commit, err = m.merge(ctx)
-	case MergeSquash:
-		commit, err = m.squash(ctx)
-	case MergeRebase:
-		commit, err = m.rebase(ctx)
-	default:
-		err = caisson.Errorf(caisson.CodeUsage, "%q is no way to merge: merge, squash, rebase", printable(string(opts.Mode)))
-	}
+	commit, err := m.made(ctx)
 	if err != nil {
 		return result, err
 	}
-	if err := w.advance(ctx, repo, at, into, ours, commit, "caisson: merge "+ws.Branch); err != nil {
+	if err := w.advance(ctx, repo, m.at, m.into, m.ours, commit, "caisson: merge "+ws.Branch); err != nil {
 		return result, err
 	}
 	result.New = commit
-	if at != nil {
-		result.Checkout = at.tree
+	if m.at != nil {
+		result.Checkout = m.at.tree
 	}
 	return result, nil
 }
 
-// nobodys refuses a branch that another workspace works on.
-func (w *Workspaces) nobodys(ctx context.Context, ws caisson.Workspace, branch string) error {
-	all, err := w.opts.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{CommonDir: ws.Binding.CommonDir})
-	if err != nil {
-		return err
+// tips finds the commits that are merged.
+func (m *merge) tips(ctx context.Context) (err error) {
+	if m.into == "" {
+		return caisson.Errorf(caisson.CodeUsage, "workspace %s started from no branch; name the one to merge into", m.ws.Name)
 	}
-	for _, other := range all {
-		if other.Branch == branch && !other.Removed {
-			return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s, where an agent works", branch, other.Name).
-				WithHint("Merge into another branch.")
-		}
+	if m.into == m.ws.Branch {
+		return caisson.Errorf(caisson.CodeUsage, "%s is the workspace's own branch", printable(m.into)).WithHint("Name the branch to merge into.")
+	}
+	if m.theirs, err = m.w.branchTip(ctx, m.repo, m.ws.Branch); err != nil || m.theirs == "" {
+		return caisson.Errorf(caisson.CodeNotFound, "branch %s is gone", m.ws.Branch)
+	}
+	if m.ours, err = m.w.branchTip(ctx, m.repo, m.into); err != nil || m.ours == "" {
+		return caisson.Errorf(caisson.CodeNotFound, "there is no branch %s", printable(m.into))
 	}
 	return nil
 }
 
-// mergeable returns the checkout of a branch that is to be brought along; nil
-// where it is checked out nowhere.
-func (w *Workspaces) mergeable(ctx context.Context, repo *repository, branch, tip string) (*checkout, error) {
-	at := repo.checkedOut(branch)
-	if at == nil {
-		return nil, nil
+// made returns the commit to which the branch is to go.
+func (m *merge) made(ctx context.Context) (string, error) {
+	switch m.mode {
+	case MergeCommit, "":
+		return m.merge(ctx)
+	case MergeSquash:
+		return m.squash(ctx)
+	case MergeRebase:
+		return m.rebase(ctx)
 	}
-	refuse := func(code caisson.Code, why, hint string) (*checkout, error) {
-		return nil, caisson.Errorf(code, "branch %s is checked out in %s, %s", branch, at.describe(), why).WithHint("%s", hint)
-	}
-	tree, err := filepath.EvalSymlinks(at.tree)
-	if at.tree == "" || err != nil {
-		return refuse(caisson.CodeBranchCheckedOut, "which cannot be told apart from an agent's", "Merge by hand, or into another branch.")
-	}
-	at.tree = tree
-	if !at.isNamedBack(repo.common) {
-		return refuse(caisson.CodeBranchCheckedOut, "which does not name this repository in turn", "If it is its worktree, `git worktree repair` says so; else `git worktree prune` removes the record.")
-	}
-	if w.treeOf(tree) != "" {
-		return refuse(caisson.CodeBranchCheckedOut, "a workspace that an agent can write", "Merge into another branch.")
-	}
-	for _, busy := range []string{"rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG"} {
-		if _, err := os.Lstat(filepath.Join(at.gitDir, busy)); err == nil {
-			return refuse(caisson.CodeWorkspaceDirty, "where a merge, rebase or bisect is under way", "Finish it first.")
-		}
-	}
-	if truth(last(repo.settings, "core.sparsecheckout")) {
-		return refuse(caisson.CodeRepositoryUnsupported, "a sparse checkout, which cannot be brought along", "Merge by hand, or into a branch that is not checked out.")
-	}
-	clean, err := w.clean(ctx, repo, *at, tip)
-	if err != nil {
-		return nil, err
-	}
-	if !clean {
-		return refuse(caisson.CodeWorkspaceDirty, "with changes that are not committed", "Commit or stash them first.")
-	}
-	return at, nil
-}
-
-// isNamedBack tells whether the tree names the checkout's git directory. A
-// repository can name any directory of the host as the tree of a worktree.
-func (c *checkout) isNamedBack(common string) bool {
-	if c.gitDir == common {
-		return true // the tree is where the repository lies
-	}
-	to, err := pointer(filepath.Join(c.tree, ".git"), "gitdir: ")
-	if err != nil {
-		return false
-	}
-	if to, err = filepath.EvalSymlinks(absolute(to, c.tree)); err != nil {
-		return false
-	}
-	admin, err := filepath.EvalSymlinks(c.gitDir)
-	return err == nil && to == admin && admin == c.gitDir // a link could lead to the record of another repository
+	return "", caisson.Errorf(caisson.CodeUsage, "%q is no way to merge: merge, squash, rebase", printable(string(m.mode)))
 }
 
 // merge is one merge being made of objects.

@@ -62,6 +62,7 @@ var mergeKinds = map[string]struct {
 }
 
 func TestMergeKinds(t *testing.T) {
+	t.Parallel()
 	for name, c := range mergeKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

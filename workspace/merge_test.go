@@ -206,6 +206,7 @@ func testNamesThatAreNotUTF8(t *testing.T) {
 
 // What the person staged in the outer worktree stays.
 func TestImportKeepsStaging(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
 	box := newBox(t, ws)

@@ -23,6 +23,7 @@ func (wd *world) agent(ws caisson.Workspace, name, text string) {
 // A repository that came with records of worktrees names a directory of the
 // person's as one: a merge would write its files there.
 func TestMergeIntoForgedWorktree(t *testing.T) {
+	t.Parallel()
 	for name, forge := range map[string]func(wd *world, victim, admin string){
 		"no pointer back": func(*world, string, string) {},
 		"pointer to another repository": func(wd *world, victim, _ string) {
@@ -39,6 +40,7 @@ func TestMergeIntoForgedWorktree(t *testing.T) {
 		"a repository of its own": func(wd *world, victim, _ string) { wd.gitIn(victim, "init", "-q") },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{})
 			wd.agent(ws, "rc", "harm")
@@ -66,6 +68,7 @@ func TestMergeIntoForgedWorktree(t *testing.T) {
 
 // A worktree of the person's is brought along, also where its pointers are relative.
 func TestMergeIntoWorktree(t *testing.T) {
+	t.Parallel()
 	for _, relative := range []bool{false, true} {
 		wd := newWorld(t)
 		ws := wd.create(workspace.CreateSpec{})
@@ -89,6 +92,7 @@ func TestMergeIntoWorktree(t *testing.T) {
 // Git writes references and logs through links. Those that a repository has put
 // there to lead into the person's files are not followed.
 func TestReferencesAreNotWrittenThroughLinks(t *testing.T) {
+	t.Parallel()
 	type refused struct {
 		into          string // is merged into
 		merge, create bool
@@ -104,6 +108,7 @@ func TestReferencesAreNotWrittenThroughLinks(t *testing.T) {
 		"packed-refs":          {"into", true, true},
 	} {
 		t.Run(strings.ReplaceAll(place, "/", " "), func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{})
 			wd.agent(ws, "x", "x")
@@ -139,6 +144,7 @@ func wantRefusal(t *testing.T, err error, want bool) {
 
 // A link within the repository is its own matter.
 func TestReferencesThroughLinksWithin(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	logs := filepath.Join(wd.repo, ".git", "logs", "refs")
 	wd.must(os.Rename(logs, filepath.Join(wd.repo, ".git", "logs", "real")))
@@ -148,8 +154,10 @@ func TestReferencesThroughLinksWithin(t *testing.T) {
 }
 
 func TestCreateInRepositoryOfLinks(t *testing.T) {
+	t.Parallel()
 	for _, place := range []string{"worktrees", "objects"} {
 		t.Run(place, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			at, away := filepath.Join(wd.repo, ".git", place), filepath.Join(wd.home, "away")
 			if place == "worktrees" {
@@ -171,6 +179,7 @@ func TestCreateInRepositoryOfLinks(t *testing.T) {
 // Directories of ours that agents write are no repositories of the person's, and
 // a directory that says it is of another repository has to be known there.
 func TestDirectoriesThatAreNoRepository(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	for _, dir := range []string{ws.Shadow, ws.Home, filepath.Dir(ws.Shadow), wd.state} {
@@ -231,6 +240,7 @@ func TestProgramsOfPath(t *testing.T) {
 // What protects a checkout from names that some file systems take for .git is
 // the person's to switch off.
 func TestRepositoryKeepsProtection(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.git("config", "core.protectHFS", "false")
 	wd.git("config", "core.protectNTFS", "false")

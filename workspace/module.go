@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -245,11 +243,34 @@ func (c *creation) placeNested(m, in *module, at string) error {
 
 // makeModule makes one submodule that the repository has.
 func (c *creation) makeModule(ctx context.Context, m *module) error {
-	doing := "make the submodule " + printable(m.Path)
 	objects, err := objectDirs(m.Repository)
 	if err != nil {
 		return err
 	}
+	if err := c.keepBase(ctx, m); err != nil {
+		return err
+	}
+	for _, sub := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks", "logs"} {
+		if err := os.MkdirAll(filepath.Join(m.GitDir, sub), 0o700); err != nil {
+			return failed("make the submodule "+printable(m.Path), err)
+		}
+	}
+	if err := c.checkOutModule(ctx, m); err != nil {
+		return err
+	}
+	if err := c.fillModule(m, objects); err != nil {
+		return failed("make the submodule "+printable(m.Path), err)
+	}
+	for _, dir := range append(objects, lfsObjects(m.Repository)...) {
+		if !slices.Contains(c.ws.Objects, dir) {
+			c.ws.Objects = append(c.ws.Objects, dir)
+		}
+	}
+	return nil
+}
+
+// keepBase keeps the commit that the base records of a submodule.
+func (c *creation) keepBase(ctx context.Context, m *module) error {
 	kept := pin(c.ws.ID, "base")
 	if err := c.w.updateRefs(ctx, m.repo, "", refUpdate{kept, m.Commit, ""}); err != nil { // of another path there may be one
 		return failed("keep the commit of submodule "+printable(m.Path), err)
@@ -259,11 +280,11 @@ func (c *creation) makeModule(ctx context.Context, m *module) error {
 		defer cancel()
 		_ = c.w.updateRefs(ctx, m.repo, "", refUpdate{kept, absent, m.Commit})
 	})
-	for _, sub := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks", "logs"} {
-		if err := os.MkdirAll(filepath.Join(m.GitDir, sub), 0o700); err != nil {
-			return failed(doing, err)
-		}
-	}
+	return nil
+}
+
+// checkOutModule fills the tree of a submodule.
+func (c *creation) checkOutModule(ctx context.Context, m *module) error {
 	inv := m.repo.in("read-tree", "-m", "-u", m.Commit)
 	inv.index, inv.tree, inv.dir = filepath.Join(m.GitDir, "index"), m.Tree, m.Tree
 	inv.env = lfsEnv()
@@ -273,6 +294,11 @@ func (c *creation) makeModule(ctx context.Context, m *module) error {
 		}
 		return failed("check out the submodule "+printable(m.Path), err)
 	}
+	return nil
+}
+
+// fillModule writes what is in the git directory of a submodule.
+func (c *creation) fillModule(m *module, objects []string) error {
 	config := c.shadowConfigOf(m.repo, m.GitDir)
 	var b bytes.Buffer
 	writeSettings(&b, []setting{{key: "core.worktree", value: m.at}})
@@ -292,21 +318,13 @@ func (c *creation) makeModule(ctx context.Context, m *module) error {
 			continue
 		}
 		if err := writeFile(filepath.Join(m.GitDir, file.path), file.data, 0o644); err != nil {
-			return failed(doing, err)
+			return err
 		}
 	}
 	if err := copyHooks(m.Repository, m.GitDir); err != nil {
-		return failed(doing, err)
+		return err
 	}
-	if err := writeFile(filepath.Join(m.Tree, ".git"), []byte("gitdir: "+m.GitDir+"\n"), 0o644); err != nil {
-		return failed(doing, err)
-	}
-	for _, dir := range append(objects, lfsObjects(m.Repository)...) {
-		if !slices.Contains(c.ws.Objects, dir) {
-			c.ws.Objects = append(c.ws.Objects, dir)
-		}
-	}
-	return nil
+	return writeFile(filepath.Join(m.Tree, ".git"), []byte("gitdir: "+m.GitDir+"\n"), 0o644)
 }
 
 // moduleSettings tell git inside that the submodules which are there are wanted.
@@ -318,62 +336,6 @@ func (c *creation) moduleSettings() []setting {
 		}
 	}
 	return all
-}
-
-// Lent is what a box is to be given of a workspace beside its tree.
-type Lent struct {
-	Objects []string        // to read
-	Trees   []caisson.Mount // of submodules, to write
-}
-
-// Lend tells what of a workspace's objects and submodules can be shown in a box
-// now: what a person has removed meanwhile, or an agent has moved away, is left
-// out, so that the rest can be worked with.
-func Lend(ws caisson.Workspace) Lent {
-	var l Lent
-	for i, dir := range ws.Objects {
-		if _, _, err := directoryID(dir); err == nil || i == 0 {
-			l.Objects = append(l.Objects, dir)
-		}
-	}
-	if len(ws.Submodules) == 0 {
-		return l
-	}
-	root, err := os.OpenRoot(ws.Path)
-	if err != nil {
-		return l
-	}
-	defer root.Close()
-	for _, m := range ws.Submodules {
-		if _, _, err := directoryID(m.Tree); err == nil && !m.Nested && isRealDir(root, m.Path) && isEmptyDir(root, m.Path) {
-			l.Trees = append(l.Trees, caisson.Mount{Source: m.Tree, Target: filepath.Join(ws.Path, m.Path)})
-		}
-	}
-	return l
-}
-
-// isRealDir tells whether a path below root is a directory, and no part of it a link.
-func isRealDir(root *os.Root, at string) bool {
-	for i := range len(at) + 1 {
-		if i == len(at) || at[i] == '/' {
-			if info, err := root.Lstat(at[:i]); err != nil || !info.IsDir() {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// isEmptyDir tells whether nothing is in a directory: what an agent has put in
-// the place of a submodule that it moved away is not covered.
-func isEmptyDir(root *os.Root, at string) bool {
-	f, err := root.OpenFile(at, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	_, err = f.ReadDir(1)
-	return errors.Is(err, io.EOF)
 }
 
 // unmakeModules deletes what keeps the submodules' commits of a workspace that

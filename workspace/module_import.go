@@ -86,14 +86,7 @@ func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box
 	if err != nil {
 		return untaken(err)
 	}
-	for name := range now.refs { // these can be fetched again
-		if strings.HasPrefix(name, "refs/remotes/") || len(from.haves) == 0 && strings.HasPrefix(name, "refs/tags/") {
-			delete(now.refs, name)
-		}
-	}
-	if len(from.haves) > 0 && now.refs["HEAD"] == from.haves[0] {
-		delete(now.refs, "HEAD") // as it was made
-	}
+	from.dropKnown(now.refs)
 	last := seen.Modules[from.dir]
 	list, logs := listRefs(now.refs), findLogged(root)
 	if bytes.Equal(list, last.Refs) && logs.mark == last.Past.Mark {
@@ -135,6 +128,18 @@ func (w *Workspaces) importModule(ctx context.Context, ws caisson.Workspace, box
 	last.Refs = list
 	seen.Modules[from.dir] = last
 	return true, nil
+}
+
+// dropKnown leaves out the references of a submodule that need not be kept.
+func (from source) dropKnown(refs map[string]string) {
+	for name := range refs { // these can be fetched again
+		if strings.HasPrefix(name, "refs/remotes/") || len(from.haves) == 0 && strings.HasPrefix(name, "refs/tags/") {
+			delete(refs, name)
+		}
+	}
+	if len(from.haves) > 0 && refs["HEAD"] == from.haves[0] {
+		delete(refs, "HEAD") // as it was made
+	}
 }
 
 // hasOwn asks git inside whether a submodule that was fetched there has commits

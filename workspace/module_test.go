@@ -15,7 +15,9 @@ import (
 
 // A submodule's commits come home to the repository that it borrows from, and
 // its tree is never below one in which a person's git looks.
-func TestSubmodules(t *testing.T) {
+func TestSubmodules(t *testing.T) { forModes(t, testSubmodules) }
+
+func testSubmodules(t *testing.T) {
 	wd := newWorld(t)
 	wd.withSubmodule()
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})
@@ -45,7 +47,7 @@ cd ../..; git add libs/dep; git commit -qm 'move dep'`)
 	if again := wd.importOK(ws, box, workspace.ImportOptions{}); len(again.Pinned) > 0 || box.used() != used {
 		t.Errorf("nothing was new: %+v", again)
 	}
-	if s := wd.gitIn(ws.Path, "status", "--porcelain"); s != "" {
+	if s := wd.status(ws, box); s != "" {
 		t.Errorf("outer status %q", s)
 	}
 	if _, err := wd.w.Merge(t.Context(), ws, workspace.MergeOptions{}); err != nil {
@@ -73,7 +75,9 @@ cd ../..; git add libs/dep; git commit -qm 'move dep'`)
 }
 
 // A clean-up of the submodule's own repository leaves what is borrowed of it.
-func TestSubmoduleObjectsAreKept(t *testing.T) {
+func TestSubmoduleObjectsAreKept(t *testing.T) { forModes(t, testSubmoduleObjectsAreKept) }
+
+func testSubmoduleObjectsAreKept(t *testing.T) {
 	wd := newWorld(t)
 	wd.withSubmodule()
 	ws := wd.create(workspace.CreateSpec{})
@@ -99,6 +103,7 @@ func TestSubmoduleObjectsAreKept(t *testing.T) {
 // A submodule that was not fetched is an empty directory, with the reason; so
 // are those of names that lead elsewhere.
 func TestSubmodulesThatStayEmpty(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		prepare func(wd *world)
 		why     string
@@ -127,6 +132,7 @@ func TestSubmodulesThatStayEmpty(t *testing.T) {
 		}, "cannot be used"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.withSubmodule()
 			c.prepare(wd)
@@ -151,6 +157,7 @@ func TestSubmodulesThatStayEmpty(t *testing.T) {
 
 // What git takes for an attack could never be imported.
 func TestSubmodulesThatAreRefused(t *testing.T) {
+	t.Parallel()
 	for _, list := range []string{
 		"[submodule \"../../../other/.git\"]\n\tpath = libs/dep\n\turl = x\n",
 		"[submodule \"a/../b\"]\n\tpath = x\n\turl = x\n",
@@ -169,7 +176,9 @@ func TestSubmodulesThatAreRefused(t *testing.T) {
 }
 
 // What an agent commits in a submodule that it has fetched or added is kept.
-func TestSubmoduleMadeInside(t *testing.T) {
+func TestSubmoduleMadeInside(t *testing.T) { forModes(t, testSubmoduleMadeInside) }
+
+func testSubmoduleMadeInside(t *testing.T) {
 	wd := newWorld(t)
 	wd.withSubmodule()
 	wd.must(os.RemoveAll(filepath.Join(wd.repo, ".git", "modules")))
@@ -202,6 +211,7 @@ mkdir -p $(git rev-parse --git-dir)/modules; git clone -q --separate-git-dir=$(g
 // What an agent does to the places of submodules does not lead a box elsewhere,
 // nor keep one from opening.
 func TestSubmodulePlaces(t *testing.T) {
+	t.Parallel()
 	for name, line := range map[string]string{
 		"moved":                 "mv libs lib2",
 		"another one in place":  "mv libs lib2; mkdir -p libs/dep; git init -q libs/dep",
@@ -210,6 +220,7 @@ func TestSubmodulePlaces(t *testing.T) {
 		"a file in place":       "mv libs lib2; mkdir libs; echo x >libs/dep",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.withSubmodule()
 			ws := wd.create(workspace.CreateSpec{})
@@ -229,6 +240,7 @@ func TestSubmodulePlaces(t *testing.T) {
 
 // Git directories of submodules inside are written by whoever is inside.
 func TestHostileModules(t *testing.T) {
+	t.Parallel()
 	for name, line := range map[string]string{
 		"a pipe":      "rm -rf $G/modules; mkfifo $G/modules",
 		"links out":   "mv $G/modules/dep-name $G/modules/x; rm -rf $G/modules/x; ln -s / $G/modules/x; ln -s /tmp $G/modules/y",
@@ -262,6 +274,7 @@ func TestHostileModules(t *testing.T) {
 
 // A submodule's filters, hooks and the like never run on the host.
 func TestSubmoduleTraps(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.withSubmodule()
 	marks := t.TempDir()
@@ -295,6 +308,7 @@ func TestSubmoduleTraps(t *testing.T) {
 
 // A maker that is killed leaves nothing in the repositories of submodules.
 func TestKilledMakerOfSubmodules(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.withSubmodule()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
@@ -318,7 +332,9 @@ func TestKilledMakerOfSubmodules(t *testing.T) {
 }
 
 // What only a submodule's tree has is listed before the workspace goes.
-func TestInspectLooksIntoSubmodules(t *testing.T) {
+func TestInspectLooksIntoSubmodules(t *testing.T) { forModes(t, testInspectLooksIntoSubmodules) }
+
+func testInspectLooksIntoSubmodules(t *testing.T) {
 	wd := newWorld(t)
 	wd.withSubmodule()
 	wd.boxes()
@@ -342,6 +358,7 @@ git init -q --separate-git-dir=$(git rev-parse --git-dir)/modules/mine ../mine`)
 // A sandbox of another workspace, whose processes cannot be looked at, keeps
 // nobody from removing this one.
 func TestInspectBesideAnotherSandbox(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.boxes()
 	ws := wd.create(workspace.CreateSpec{Name: "r1"})

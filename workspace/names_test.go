@@ -35,6 +35,7 @@ func TestOddNames(t *testing.T) {
 		"as an other's prefix": {Name: "ma", Branch: "mai"},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.git("tag", "tag")
 			if len(what)%2 == 0 { // each name is seen in one of the two ways
@@ -60,6 +61,7 @@ func TestOddNames(t *testing.T) {
 
 // Names that are refused, and why is said.
 func TestBadNames(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	for _, branch := range []string{"taken", "deep/taken", "Größe"} {
 		wd.git("branch", branch)
@@ -133,6 +135,7 @@ func TestBadNames(t *testing.T) {
 
 // What each reference means where several could be meant.
 func TestFindChooses(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	put := func(n int, name, branch, run string) caisson.Workspace {
 		t.Helper()

@@ -16,6 +16,7 @@ import (
 // What a person does to the branch outside while the agent commits loses neither
 // side's work. Origin: W07, reading of peers.
 func TestBranchOutside(t *testing.T) {
+	t.Parallel()
 	commitOn := func(wd *world, branch string) string {
 		id := wd.git("commit-tree", "-p", branch, "-m", "outside", branch+"^{tree}")
 		wd.git("update-ref", "refs/heads/"+branch, id)
@@ -80,6 +81,7 @@ func TestBranchOutside(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{Name: "r7"})
 			box := newBox(t, ws)
@@ -118,6 +120,7 @@ func TestBranchOutside(t *testing.T) {
 
 // A person who is done with what diverged is not told of it for ever.
 func TestDivergedIsDoneWith(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -136,6 +139,7 @@ func TestDivergedIsDoneWith(t *testing.T) {
 
 // The outer index was busy; the next import brings it all the way.
 func TestIndexComesAlongLater(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{})
 	box := newBox(t, ws)
@@ -160,6 +164,7 @@ func TestIndexComesAlongLater(t *testing.T) {
 // A clean-up by who cannot see the workspace: in a container that has only the
 // repository, or with the disk of the state directory away. Origin: xorq PR1974.
 func TestCase_W08(t *testing.T) {
+	t.Parallel()
 	for name, away := range map[string]func(wd *world, do func()){
 		"seen": func(_ *world, do func()) { do() },
 		"not seen": func(wd *world, do func()) {
@@ -178,6 +183,7 @@ func TestCase_W08(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.git("switch", "-qc", "topic")
 			wd.write(filepath.Join(wd.repo, "topic.txt"), "topic\n")
@@ -214,6 +220,7 @@ func TestCase_W08(t *testing.T) {
 // Where git refuses the reference for commits that diverged, that is said at
 // once, and they are kept elsewhere.
 func TestDivergedCannotBeKept(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r7"})
 	box := newBox(t, ws)
@@ -241,8 +248,10 @@ func TestDivergedCannotBeKept(t *testing.T) {
 // branch moved and what was seen last as it was. The next brings the index all
 // the way, or the one after that where a person's staging is in the way.
 func TestKilledBeforeTheIndex(t *testing.T) {
+	t.Parallel()
 	for _, keptBefore := range []bool{false, true} {
 		t.Run(fmt.Sprint("kept before=", keptBefore), func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{Name: "r7"})
 			box := newBox(t, ws)

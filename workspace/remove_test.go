@@ -345,6 +345,7 @@ func testCaseW03(t *testing.T) {
 
 // Origin: reading of peers, which look, ask, and remove what is there by then.
 func TestCase_W04(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, wd *world, ws caisson.Workspace){
 		"a new file": func(_ *testing.T, wd *world, ws caisson.Workspace) { wd.write(filepath.Join(ws.Path, "new"), "x") },
 		"the same size, within the same second": func(t *testing.T, wd *world, ws caisson.Workspace) {
@@ -372,6 +373,7 @@ func TestCase_W04(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd, ws := trashWorld(t, "")
 			found := wd.inspect(ws)
 			d := workspace.Decide(found, workspace.Ask{})
@@ -397,6 +399,7 @@ func TestCase_W04(t *testing.T) {
 
 // Origin: ai-agents PR4728, where a rebase under way and stashes were removed.
 func TestCase_W09(t *testing.T) {
+	t.Parallel()
 	conflict := "set -e; git switch -qc other; echo theirs >a.txt; git commit -qam theirs; git switch -q caisson/r7; echo ours >a.txt; git commit -qam ours; "
 	for name, c := range map[string]struct {
 		work string
@@ -418,6 +421,7 @@ func TestCase_W09(t *testing.T) {
 		"repository":  {"git init -q nested; echo x >nested/x", workspace.LossChange, "nested/", "test -d nested/.git"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd, ws := trashWorld(t, c.work)
 			found := wd.inspect(ws)
 			if got := lossesOf(found, c.kind); !slices.Contains(got, c.what) {

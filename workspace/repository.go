@@ -68,18 +68,8 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	asked, err := filepath.Abs(dir)
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(asked)
-	}
-	if barred(err) {
-		return place{}, unreadable(asked, err)
-	}
-	if err != nil {
-		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s cannot be entered: %w", printable(asked), err)
-	}
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return place{}, caisson.Errorf(caisson.CodeNoRepository, "%s is no directory", printable(asked))
+	if dir, err = entered(dir); err != nil {
+		return place{}, err
 	}
 	tree := w.treeOf(dir)
 	if state, err := filepath.EvalSymlinks(w.opts.StateDir); tree == "" && err == nil && strings.HasPrefix(dir+"/", state+"/") {
@@ -91,23 +81,7 @@ func (w *Workspaces) discover(ctx context.Context, dir string) (place, error) {
 	ask := whereabouts(ctx, git, dir)
 	common, err := ask("--git-common-dir")
 	if err != nil {
-		if barred := unreadableNear(dir); barred != nil {
-			return place{}, barred
-		}
-		e := caisson.Errorf(caisson.CodeNoRepository, "%s is not in a git repository", dir)
-		e.Err = err
-		var exit *exitError
-		if errors.As(err, &exit) && !strings.Contains(exit.complaint, "not a git repository") {
-			e.Message = "git does not take " + dir + " for a repository: " + exit.complaint
-			if strings.Contains(exit.complaint, "dubious ownership") {
-				e.Message = "the repository of " + dir + " belongs to another user, whose configuration git does not trust"
-				return place{}, e.WithHint("If you trust it: `git config --global --add safe.directory %s`, with the repository's directory.", dir)
-			}
-			if strings.Contains(exit.complaint, "extension") || strings.Contains(exit.complaint, "repo version") {
-				e.Code = caisson.CodeRepositoryUnsupported
-			}
-		}
-		return place{}, e
+		return place{}, noRepository(dir, err)
 	}
 	p := place{}
 	if p.common, err = filepath.EvalSymlinks(common); err != nil {

@@ -71,6 +71,7 @@ func testRestoreWholeTree(t *testing.T) {
 
 // Of single files nothing is removed that the snapshot does not hold.
 func TestRestorePaths(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1"})
 	box := newBox(t, ws)
@@ -109,6 +110,7 @@ func TestRestorePaths(t *testing.T) {
 
 // What no snapshot holds is never overwritten, and then nothing is written.
 func TestRestoreOverwritesNothingThatIsNotKept(t *testing.T) {
+	t.Parallel()
 	repository := "git init -q nested; cd nested; echo precious >f; git add f; git -c user.name=a -c user.email=b@c commit -qm f"
 	for name, c := range map[string]struct {
 		one, between, two, lost, left string
@@ -126,6 +128,7 @@ func TestRestoreOverwritesNothingThatIsNotKept(t *testing.T) {
 		"file left out by its index":        {"echo mine >local; git add local; git commit -qm local", "", "echo notes >n; git update-index --skip-worktree local; echo precious >local", "local", "[]", false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1"})
 			box := newBox(t, ws)
@@ -161,6 +164,7 @@ func TestRestoreOverwritesNothingThatIsNotKept(t *testing.T) {
 }
 
 func TestSnapshotsAreListedAndThinned(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1"})
 	box := newBox(t, ws)
@@ -232,6 +236,7 @@ func TestSnapshotsAreListedAndThinned(t *testing.T) {
 
 // A snapshot asks the box for what changed, not for the tree.
 func TestSnapshotReadsOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1"})
 	box := newBox(t, ws)

@@ -51,6 +51,7 @@ const known = `export GIT_DIR=$(git rev-parse --absolute-git-dir) GIT_WORK_TREE=
 // Whatever was done in a workspace is there again after it was removed and
 // restored, though the person's repository was cleaned up meanwhile.
 func TestSequences(t *testing.T) {
+	t.Parallel()
 	n := 10
 	if text := os.Getenv(sequencesEnv); text != "" {
 		var err error

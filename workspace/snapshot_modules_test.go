@@ -108,6 +108,7 @@ cd libs/dep; git add dep.txt; git commit -qm dep; echo later >>dep.txt; rm -r ne
 
 // A submodule that cannot be kept is told, and keeps nothing else from being kept.
 func TestSnapshotWithoutASubmodule(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		line string
 		why  string
@@ -117,6 +118,7 @@ func TestSnapshotWithoutASubmodule(t *testing.T) {
 		"no such commit":   {`echo $(printf '1%.0s' $(seq 40)) >"$(git -C libs/dep rev-parse --git-dir)/HEAD"`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			wd := newWorld(t)
 			wd.withSubmodule()
 			ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1", Base: "HEAD"})
@@ -157,6 +159,7 @@ func TestSnapshotWithoutASubmodule(t *testing.T) {
 // A turn that is taken again, as after a crash, loses nothing of submodules; and
 // they are thinned with the snapshots that they belong to.
 func TestSnapshotsOfSubmodulesAgain(t *testing.T) {
+	t.Parallel()
 	wd := newWorld(t)
 	wd.withSubmodule()
 	ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1", Base: "HEAD"})

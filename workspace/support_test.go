@@ -27,9 +27,15 @@ func (s *store) PutWorkspace(ctx context.Context, w caisson.Workspace) error {
 	return s.Ledger.PutWorkspace(ctx, w)
 }
 
-// forModes runs a test once for each way to make a workspace; the worlds that it
-// makes know which.
+// forModes runs a test once for each way to make a workspace, at the same time as
+// others; the worlds that it makes know which.
 func forModes(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	inModes(t, func(t *testing.T) { t.Parallel(); test(t) })
+}
+
+// inModes is forModes of a test that changes what all of the process have.
+func inModes(t *testing.T, test func(t *testing.T)) {
 	for _, mode := range []caisson.WorkspaceMode{caisson.WorkspaceWorktree, caisson.WorkspaceClone} {
 		t.Run("mode="+string(mode), test)
 	}

@@ -1,13 +1,11 @@
 package workspace
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
@@ -155,7 +153,7 @@ func (w *Workspaces) restoreBranch(ctx context.Context, t Trashed) error {
 	}
 	tip, err := w.branchTip(ctx, repo, ws.Branch)
 	if err == nil && tip == t.Tip && t.BranchDeleted {
-		return w.restoreLog(t) // somebody was killed on the way here
+		return w.restoreLog(ctx, repo, t) // somebody was killed on the way here
 	}
 	if err != nil || tip != "" {
 		return err
@@ -163,67 +161,7 @@ func (w *Workspaces) restoreBranch(ctx context.Context, t Trashed) error {
 	if err := w.updateRefs(ctx, repo, restoring(ws), refUpdate{"refs/heads/" + ws.Branch, t.Tip, absent}); err != nil {
 		return err
 	}
-	return w.restoreLog(t)
-}
-
-// restoreLog makes the branch's log what it was, without the entry of the
-// restoring; what came since stays. It can be done again.
-func (w *Workspaces) restoreLog(t Trashed) error {
-	before, err := readInside(w.trash(t.Workspace.ID), "branch-log", maxLogs)
-	if err != nil {
-		return nil //nolint:nilerr // there was none
-	}
-	root, err := os.OpenRoot(t.Workspace.Binding.CommonDir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	name := "logs/refs/heads/" + t.Workspace.Branch
-	now, err := readRegular(root, name, maxLogs)
-	if err != nil || bytes.HasPrefix(now, before) {
-		return nil //nolint:nilerr // no logs are kept any more, or it is done
-	}
-	whole := bytes.Clone(before)
-	if len(whole) > 0 && whole[len(whole)-1] != '\n' {
-		whole = append(whole, '\n')
-	}
-	for entry := range bytes.Lines(now) {
-		if !bytes.HasSuffix(bytes.TrimSuffix(entry, []byte("\n")), []byte("\t"+restoring(t.Workspace))) {
-			whole = append(whole, entry...)
-		}
-	}
-	return replaceRegular(root, name, whole)
-}
-
-// restoring is what the log says of a branch that is made again.
-func restoring(ws caisson.Workspace) string { return "caisson: restore workspace " + ws.Name }
-
-// replaceRegular replaces a file by one with that content: there is the one or
-// the other, whole, at any time.
-func replaceRegular(root *os.Root, name string, data []byte) (err error) {
-	part := path.Join(path.Dir(name), ".caisson.0.tmp") // no name of a reference begins so
-	info, err := root.Lstat(name)
-	if err != nil {
-		return err
-	}
-	if err := root.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = errors.Join(f.Chmod(info.Mode().Perm()), f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = root.Rename(part, name)
-	}
-	if err != nil {
-		return errors.Join(err, root.Remove(part))
-	}
-	return nil
+	return w.restoreLog(ctx, repo, t)
 }
 
 // restoreAdmin puts the worktree's record back, by way of the repository's own

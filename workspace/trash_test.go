@@ -105,6 +105,7 @@ func (wd *world) tidied(ws caisson.Workspace) bool {
 // A remover is killed at each of its steps, and at each of its writes. What it
 // had begun goes back or on, and nothing is lost.
 func TestKilledRemover(t *testing.T) {
+	t.Parallel()
 	wd, ws := trashWorld(t, muchToLose)
 	wd.inspect(ws) // imports
 	before := wd.everything(ws)
@@ -136,6 +137,7 @@ func TestKilledRemover(t *testing.T) {
 }
 
 func TestKilledRestorer(t *testing.T) {
+	t.Parallel()
 	wd, ws := trashWorld(t, muchToLose)
 	wd.inspect(ws)
 	before := wd.everything(ws)
@@ -161,6 +163,7 @@ func TestKilledRestorer(t *testing.T) {
 }
 
 func TestKilledPruner(t *testing.T) {
+	t.Parallel()
 	for n, killed := 1, true; killed; n++ {
 		wd, ws := trashWorld(t, "")
 		permit := discard(t, wd.inspect(ws))
@@ -228,6 +231,7 @@ func TestTrashOnFullDisk(t *testing.T) {
 
 // The trash, and then the repository, are on other file systems.
 func TestTrashElsewhere(t *testing.T) {
+	t.Parallel()
 	wd, ws := trashWorld(t, muchToLose)
 	if os.Getuid() != 0 {
 		t.Skip("needs root to make a file system")
@@ -268,6 +272,7 @@ func TestTrashElsewhere(t *testing.T) {
 // A restorer was killed when the branch was there again and its log was not.
 // What somebody did with the branch since stays in the log.
 func TestRestoreLogOfBranchThatIsThere(t *testing.T) {
+	t.Parallel()
 	wd, ws := trashWorld(t, "git commit -q --allow-empty -m one; git commit -q --amend --allow-empty -m other; git reset -q --hard HEAD~1")
 	permit := discard(t, wd.inspect(ws))
 	path := filepath.Join(wd.repo, ".git", "logs", "refs", "heads", ws.Branch)
@@ -294,6 +299,7 @@ func TestRestoreLogOfBranchThatIsThere(t *testing.T) {
 // A worktree's record that names its tree from where it is goes with it, and
 // comes back.
 func TestRemoveWithRelativePointer(t *testing.T) {
+	t.Parallel()
 	wd, ws := trashWorld(t, "")
 	admin := ws.Binding.AdminDir
 	to, err := filepath.Rel(admin, filepath.Join(ws.Path, ".git"))

@@ -192,6 +192,7 @@ func TestAnswersAreNeverReplaced(t *testing.T) {
 	if err := errors.Join(f.Accept(answer(1, caisson.AnswerWaiting)), f.Answer(a, []byte("payload"))); err != nil {
 		t.Fatal(err)
 	}
+	first := read(t, filepath.Join(responses, string(id(1))+".accepted.json"))
 	before := read(t, filepath.Join(responses, string(id(1))+".json"))
 	if !strings.HasPrefix(before, `{"version":1,"id":"`+string(id(1))+`","generation":1,"state":"completed","at":"`) ||
 		!strings.Contains(before, "<first>") || strings.Count(before, "\n") != 1 {
@@ -202,6 +203,9 @@ func TestAnswersAreNeverReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := read(t, filepath.Join(responses, string(id(1))+".json")); after != before {
+		t.Errorf("replaced by %s", after)
+	}
+	if after := read(t, filepath.Join(responses, string(id(1))+".accepted.json")); after != first {
 		t.Errorf("replaced by %s", after)
 	}
 	if read(t, filepath.Join(responses, string(id(1))+".payload")) != "payload" {

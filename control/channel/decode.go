@@ -139,7 +139,7 @@ func unambiguous(raw []byte) bool {
 	for {
 		token, err := dec.Token()
 		if err != nil {
-			return err == io.EOF //nolint:errorlint // Token returns it bare
+			return err == io.EOF
 		}
 		top := len(open) - 1
 		delim, isDelim := token.(json.Delim)

@@ -89,7 +89,7 @@ func Make(dir string) (*Files, error) {
 		err = f.read()
 	}
 	if err != nil {
-		f.Close()
+		_ = f.Close() // always nil
 		return nil, failed("make the control channel", err)
 	}
 	return f, nil
@@ -163,7 +163,7 @@ func (f *Files) Requests() string { return filepath.Join(f.dir, caisson.ControlR
 // never replaced either.
 func (f *Files) Public() string { return filepath.Join(f.dir, caisson.ControlPublic) }
 
-// Close releases the descriptors; the files stay.
+// Close releases the descriptors; the files stay. The error is nil.
 func (f *Files) Close() error {
 	for _, d := range []*os.File{f.requests, f.public, f.responses, f.private} {
 		if d != nil {

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +29,7 @@ type other struct {
 	t     *testing.T
 	dir   string
 	mu    sync.Mutex
-	taken []caisson.RequestID
+	taken []caisson.ControlRequest
 	reply func(o *other, r caisson.ControlRequest)
 }
 
@@ -107,10 +109,25 @@ func (o *other) serve() {
 			continue
 		}
 		o.mu.Lock()
-		o.taken = append(o.taken, id)
+		o.taken = append(o.taken, r)
 		o.mu.Unlock()
 		o.reply(o, r)
 	}
+}
+
+// requests returns what was taken.
+func (o *other) requests() []caisson.ControlRequest {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.taken)
+}
+
+// last returns the request that was taken last.
+func (o *other) last() (r caisson.ControlRequest) {
+	if all := o.requests(); len(all) > 0 {
+		r = all[len(all)-1]
+	}
+	return r
 }
 
 func of(r caisson.ControlRequest, state caisson.AnswerState) caisson.ControlAnswer {
@@ -194,7 +211,7 @@ func TestAnswersAndExitStatus(t *testing.T) {
 		} {
 			o := start(t, c.reply)
 			got := o.ctlWith(t.Context(), ctl.Options{Poll: poll}, "ask", "--json", `{"text": "<&>"}`)
-			if got.status != c.want || got.answer.ID != o.taken[0] || got.stderr != "" {
+			if got.status != c.want || got.answer.ID != o.last().ID || got.stderr != "" {
 				t.Errorf("%s, poll %v: %+v", name, poll, got)
 			}
 			o.left()
@@ -203,8 +220,7 @@ func TestAnswersAndExitStatus(t *testing.T) {
 }
 
 func TestRequestIsAsDocumented(t *testing.T) {
-	var got caisson.ControlRequest
-	o := start(t, func(o *other, r caisson.ControlRequest) { got = r; o.complete(r, 0, "", nil) })
+	o := start(t, func(o *other, r caisson.ControlRequest) { o.complete(r, 0, "", nil) })
 	input := filepath.Join(t.TempDir(), "input")
 	if err := os.WriteFile(input, []byte(`{"from":"file"}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -212,11 +228,11 @@ func TestRequestIsAsDocumented(t *testing.T) {
 	for _, c := range []struct{ arg, stdin, want string }{
 		{`{"from": "argument"}`, "", `{"from":"argument"}`}, {"-", `{"from":"stdin"}`, `{"from":"stdin"}`}, {"@" + input, "", `{"from":"file"}`},
 	} {
-		if r := o.ctlWith(t.Context(), ctl.Options{Stdin: strings.NewReader(c.stdin)}, "--wait", "3s", "ask", "--json", c.arg); r.status != 0 || string(got.Input) != c.want {
-			t.Errorf("%s: %+v, %s", c.arg, r, got.Input)
+		if r := o.ctlWith(t.Context(), ctl.Options{Stdin: strings.NewReader(c.stdin)}, "--wait", "3s", "ask", "--json", c.arg); r.status != 0 || string(o.last().Input) != c.want {
+			t.Errorf("%s: %+v, %s", c.arg, r, o.last().Input)
 		}
 	}
-	if got.Version != 1 || got.Generation != 1 || got.Epoch != 1 || got.Wait != 3000 || got.Verb != "ask" {
+	if got := o.last(); got.Version != 1 || got.Generation != 1 || got.Epoch != 1 || got.Wait != 3000 || got.Verb != "ask" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -271,8 +287,8 @@ func TestWhatIsTakenIsNeverSentAgain(t *testing.T) {
 			interrupt()
 		})
 		r := o.ctlWith(ctx, ctl.Options{}, "ask")
-		if r.status != 76 || r.answer.Error == nil || r.answer.Error.Code != caisson.CodeResultUnknown || len(o.taken) != 1 || r.answer.ID != o.taken[0] {
-			t.Errorf("%q: %+v, taken %v", state, r, o.taken)
+		if r.status != 76 || r.answer.Error == nil || r.answer.Error.Code != caisson.CodeResultUnknown || len(o.requests()) != 1 || r.answer.ID != o.last().ID {
+			t.Errorf("%q: %+v, taken %v", state, r, o.requests())
 		}
 	}
 }
@@ -292,7 +308,7 @@ func TestDetachAndWait(t *testing.T) {
 	})
 	r := o.ctl("ask", "--detach")
 	id := strings.TrimSpace(r.stdout)
-	if r.status != 0 || caisson.RequestID(id) != o.taken[0] {
+	if r.status != 0 || caisson.RequestID(id) != o.last().ID {
 		t.Fatalf("%+v", r)
 	}
 	if r := o.ctl("wait", id, "--timeout", "10ms"); r.status != 76 {
@@ -319,25 +335,26 @@ func TestDetachAndWait(t *testing.T) {
 // Whoever takes a request may end before there is a record of it: it then never
 // ran, and its client learns that from the next one.
 func TestWhatWasLostIsSafeToSendAgain(t *testing.T) {
-	known := caisson.CodeNotFound
+	var known atomic.Value
+	known.Store(caisson.CodeNotFound)
 	o := start(t, func(o *other, r caisson.ControlRequest) {
 		if r.Verb != "recover" {
 			o.says(caisson.BrokerHealthy, 2)
 			return
 		}
 		a := of(r, caisson.AnswerCompleted)
-		a.Exit, a.Error = 1, caisson.Errorf(known, "told why")
+		a.Exit, a.Error = 1, caisson.Errorf(known.Load().(caisson.Code), "told why")
 		if err := o.Answer(a, nil); err != nil {
 			o.t.Error(err)
 		}
 	})
-	if r := o.ctl("ask"); r.status != 75 || r.answer.Error.Code != caisson.CodeNotExecuted || len(o.taken) != 2 {
+	if r := o.ctl("ask"); r.status != 75 || r.answer.Error.Code != caisson.CodeNotExecuted || len(o.requests()) != 2 {
 		t.Errorf("%+v", r)
 	}
 	if r := o.ctl("wait", "00000000000000aa"); r.status != 1 || r.answer.Error == nil || r.answer.Error.Code != caisson.CodeNotFound {
 		t.Errorf("%+v", r)
 	}
-	known = caisson.CodeStateInvalid // it is recorded
+	known.Store(caisson.CodeStateInvalid) // it is recorded
 	if r := o.ctl("ask", "--timeout", "4s"); r.status != 76 {
 		t.Errorf("%+v", r)
 	}
@@ -365,9 +382,22 @@ func TestStatusAndVerbs(t *testing.T) {
 func TestBadUse(t *testing.T) {
 	o := start(t, nil)
 	for _, args := range [][]string{
-		{}, {"ask", "more"}, {"wait"}, {"wait", "short"}, {"recover"}, {"verbs", "a", "b"}, {"status", "x"}, {"ask", "--none"},
-		{"ask", "--wait", "11s"}, {"ask", "--wait", "0s"}, {"ask", "--timeout", "-1s"}, {"ask", "--id", "../../etc/passwd/"},
-		{"ask", "--json", "[]"}, {"ask", "--json", "null"}, {"ask", "--json", "{"}, {"ask", "--json", "@/none"},
+		{},
+		{"ask", "more"},
+		{"wait"},
+		{"wait", "short"},
+		{"recover"},
+		{"verbs", "a", "b"},
+		{"status", "x"},
+		{"ask", "--none"},
+		{"ask", "--wait", "11s"},
+		{"ask", "--wait", "0s"},
+		{"ask", "--timeout", "-1s"},
+		{"ask", "--id", "../../etc/passwd/"},
+		{"ask", "--json", "[]"},
+		{"ask", "--json", "null"},
+		{"ask", "--json", "{"},
+		{"ask", "--json", "@/none"},
 		{"ask", "--json", `{"x":"` + strings.Repeat("x", caisson.ControlBody) + `"}`},
 	} {
 		if r := o.ctl(args...); r.status != 2 {

@@ -112,15 +112,15 @@ func TestDocumentedExamples(t *testing.T) {
 	}
 }
 
-// TestShellClient runs the example client against real files.
+// TestShellClient runs the example client against real files and a script in the
+// place of a broker, which gives every kind of answer; package control has it ask
+// a real one.
 func TestShellClient(t *testing.T) {
 	script, err := filepath.Abs("../../examples/control-client.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got caisson.ControlRequest
 	o := start(t, func(o *other, r caisson.ControlRequest) {
-		got = r
 		switch r.Verb {
 		case "done":
 			o.accept(r, caisson.AnswerAccepted)
@@ -145,12 +145,13 @@ func TestShellClient(t *testing.T) {
 		"done": 0, "failed": 1, "busy": 75, "refused": 77, "request-invalid": 2, "result-unknown": 76, "generation-stale": 1,
 	} {
 		out, status := run(o, "X=", verb, `{"text": "a \"quoted\" one"}`)
+		got := o.last()
 		if status != want || !json.Valid([]byte(out)) || string(got.Input) != `{"text": "a \"quoted\" one"}` || got.Wait != 10000 {
 			t.Errorf("%s: exit %d, %s, %+v", verb, status, out, got)
 		}
 	}
-	if _, status := run(o, "X=", "done"); status != 0 || string(got.Input) != "{}" {
-		t.Errorf("without input: %d, %s", status, got.Input)
+	if _, status := run(o, "X=", "done"); status != 0 || string(o.last().Input) != "{}" {
+		t.Errorf("without input: %d, %s", status, o.last().Input)
 	}
 	for _, args := range [][]string{{}, {"a\"b"}, {"a", "b", "c"}} {
 		if out, status := run(o, "X=", args...); status != 2 {

@@ -103,6 +103,8 @@ func testRequests(t *testing.T, f *fixture) {
 	}{
 		{caisson.RequestFilter{}, ids(7, 6, 5, 4, 3, 2, 1)},
 		{caisson.RequestFilter{Limit: 3}, ids(7, 6, 5)},
+		{caisson.RequestFilter{Names: true, Limit: 3}, ids(7, 6, 5)},
+		{caisson.RequestFilter{Names: true, Open: true, Generation: 1}, ids(5, 4, 3, 1)},
 		{caisson.RequestFilter{Generation: 1, Limit: 2}, ids(6, 5)},
 		{caisson.RequestFilter{Open: true}, ids(7, 5, 4, 3, 1)},
 		{caisson.RequestFilter{Open: true, Generation: 1, Limit: 2}, ids(5, 4)},

@@ -21,10 +21,10 @@ func TestPlans(t *testing.T) {
 		query *query
 		want  string
 	}{
-		{requestQuery(r, caisson.RequestFilter{Open: true, Limit: 5}), "SEARCH requests USING INDEX requests_open (rid=?)"},
-		{requestQuery(r, caisson.RequestFilter{Open: true, Generation: 1}), "SEARCH requests USING INDEX requests_open (rid=? AND generation=?)"},
-		{requestQuery(r, caisson.RequestFilter{Limit: 5}), "SEARCH requests USING INDEX requests_newest (rid=?)"},
-		{requestQuery(r, caisson.RequestFilter{Generation: 1, Limit: 5}), "SEARCH requests USING INDEX requests_newest (rid=? AND generation=?)"},
+		{requestQuery(r, requestColumns, caisson.RequestFilter{Open: true, Limit: 5}), "SEARCH requests USING INDEX requests_open (rid=?)"},
+		{requestQuery(r, requestColumns, caisson.RequestFilter{Open: true, Generation: 1}), "SEARCH requests USING INDEX requests_open (rid=? AND generation=?)"},
+		{requestQuery(r, requestColumns, caisson.RequestFilter{Limit: 5}), "SEARCH requests USING INDEX requests_newest (rid=?)"},
+		{requestQuery(r, requestColumns, caisson.RequestFilter{Generation: 1, Limit: 5}), "SEARCH requests USING INDEX requests_newest (rid=? AND generation=?)"},
 		{takenQuery(r), "SEARCH requests USING INDEX requests_open (rid=?)"},
 		{turnCallsQuery(r), "SEARCH calls USING INDEX sqlite_autoindex_calls_1 (id>? AND id<?)"},
 		{openCallsQuery(r), "SEARCH calls USING INDEX calls_open (rid=?)"},

@@ -265,7 +265,11 @@ func (l *Ledger) Requests(ctx context.Context, run caisson.RunID, filter caisson
 		if err != nil {
 			return err
 		}
-		found, err := readRequests(s, requestQuery(r, filter))
+		if filter.Names {
+			records, err = readRequestNames(s, r, filter)
+			return err
+		}
+		found, err := readRequests(s, requestQuery(r, requestColumns, filter))
 		if err != nil {
 			return err
 		}
@@ -282,7 +286,7 @@ func (l *Ledger) Requests(ctx context.Context, run caisson.RunID, filter caisson
 
 // requestQuery names the index, as each filter has one by which few rows are
 // passed by, in the order asked for.
-func requestQuery(r *runRow, filter caisson.RequestFilter) *query {
+func requestQuery(r *runRow, columns string, filter caisson.RequestFilter) *query {
 	index := `requests_newest`
 	switch {
 	case len(filter.IDs) > 0:
@@ -290,7 +294,7 @@ func requestQuery(r *runRow, filter caisson.RequestFilter) *query {
 	case filter.Open:
 		index = `requests_open`
 	}
-	sel := newQuery(`SELECT `+requestColumns+` FROM requests INDEXED BY `+index+` WHERE rid = ?`, r.rid)
+	sel := newQuery(`SELECT `+columns+` FROM requests INDEXED BY `+index+` WHERE rid = ?`, r.rid)
 	in(sel, `id`, filter.IDs)
 	if filter.Generation != 0 {
 		sel.and(`generation = ?`, filter.Generation)
@@ -300,6 +304,21 @@ func requestQuery(r *runRow, filter caisson.RequestFilter) *query {
 	}
 	sel.end(`ORDER BY generation DESC, n DESC`, filter.Limit)
 	return sel
+}
+
+// readRequestNames reads no documents: they are most of what a row costs.
+func readRequestNames(s source, r *runRow, filter caisson.RequestFilter) (records []caisson.RequestRecord, err error) {
+	sel := requestQuery(r, `generation, id`, filter)
+	err = each(s, func(rows *sql.Rows) error {
+		record := caisson.RequestRecord{Run: r.id}
+		if err := rows.Scan(&record.Generation, &record.ID); err != nil {
+			return err
+		}
+		record.Call = caisson.NewRequestCallID(r.id, record.Generation, record.ID)
+		records = append(records, record)
+		return nil
+	}, sel.text(), sel.args...)
+	return records, err
 }
 
 func readRequests(s source, sel *query) ([]*requestRow, error) {

@@ -59,6 +59,8 @@ var layers = map[string]int{
 	"kernel":              3,
 	"control":             3,
 	"agent":               3,
+	"task":                5,
+	"task/flow":           4,
 	"host":                6,
 	"internal/cli":        8,
 	"internal/docs":       9,

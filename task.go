@@ -54,6 +54,7 @@ type Task struct {
 	Artifacts   []TaskArtifacts `json:"artifacts,omitempty"`
 	Findings    []TaskFinding   `json:"findings,omitempty"`
 	Decisions   []TaskDecision  `json:"decisions,omitempty"`
+	Notes       int             `json:"notes,omitempty"` // in its history, which has their text
 	// Moving is a move whose steps outside the ledger are not all done. Until
 	// they are, another move is refused.
 	Moving  *TaskMoving `json:"moving,omitempty"`

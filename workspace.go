@@ -57,11 +57,11 @@ type Submodule struct {
 
 // Binding is what a workspace is bound to.
 type Binding struct {
-	CommonDir  string `json:"common_dir"` // absolute, links resolved
-	Device     uint64 `json:"device"`     // of CommonDir
-	Inode      uint64 `json:"inode"`      // of CommonDir
-	RootCommit string `json:"root_commit"`
-	AdminDir   string `json:"admin_dir"` // CommonDir/worktrees/<n>; of a clone empty
+	CommonDir  string `json:"common_dir"`            // absolute, links resolved
+	Device     uint64 `json:"device"`                // of CommonDir
+	Inode      uint64 `json:"inode"`                 // of CommonDir
+	RootCommit string `json:"root_commit,omitempty"` // where it was recorded; what tells the repository from another is the reference that keeps the base
+	AdminDir   string `json:"admin_dir"`             // CommonDir/worktrees/<n>; of a clone empty
 	Branch     string `json:"branch"`
 	TreeDevice uint64 `json:"tree_device"` // of the tree's directory
 	TreeInode  uint64 `json:"tree_inode"`

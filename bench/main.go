@@ -54,9 +54,10 @@ var metrics = slices.Concat(enginesMetrics(), []metric{
 	{name: "review.decide", n: 200, measure: reviewDecide, must: []bound{most("ours", 10)}},
 	{name: "open.parked", n: 10_000, measure: openParked, must: []bound{most("ours", 1000)}},
 	{name: "workspace.create", n: 40, measure: workspaceCreate, must: []bound{most("ratio", 1.5)}},
-	{name: "workspace.create.big", n: 200, longest: bigFor, measure: workspaceCreateBig, must: []bound{most("ratio", 1.5)}},
+	{name: "workspace.create.big", n: 200, longest: checkoutsFor, measure: workspaceCreateBig, must: []bound{most("ratio", 1.5)}},
 	{name: "workspace.snapshot", n: 200, longest: bigFor, measure: workspaceSnapshot, must: []bound{most("ratio", 2), most("ours", 1000)}},
 	{name: "workspace.inspect", n: 200, longest: bigFor, measure: workspaceInspect, must: []bound{most("ratio", 3)}},
+	{name: "workspace.inspect.small", n: 5, measure: workspaceInspect}, // the opening of a sandbox is most of it
 	{name: "workspace.import", n: 40, measure: workspaceImport, must: []bound{most("ours", 50)}},
 })
 

@@ -20,9 +20,9 @@ import (
 const (
 	// defaultGrace is between SIGTERM and SIGKILL for a program of the host.
 	defaultGrace = 3 * time.Second
-	// drainBound is how long output is waited for after the program has ended,
+	// defaultDrain is how long output is waited for after the program has ended,
 	// when something that it left holds the pipe.
-	drainBound = 200 * time.Millisecond
+	defaultDrain = 200 * time.Millisecond
 	// endBound is how long a killed tree may take to be gone.
 	endBound = 2 * time.Second
 )
@@ -39,6 +39,7 @@ type Command struct {
 	Stderr io.Writer  // nil: discarded; the same value as Stdout keeps the order
 	Files  []*os.File // become descriptors 3, 4, …
 	Grace  time.Duration
+	Drain  time.Duration        // how long what it wrote is waited for after its end; 0: 200 ms. See Status.Cut
 	Memory int64                // bytes that each of its processes may have of its own, files mapped to read not counted; 0: as many as the caller
 	Attr   *syscall.SysProcAttr // changed: Setsid is set unless Setpgid is
 }
@@ -50,6 +51,9 @@ type Status struct {
 	CPU    time.Duration
 	MaxRSS int64 // bytes
 	Wall   time.Duration
+	// Cut: its output was not delivered to the end in time, as something that it
+	// left holds the pipe, or as this process was kept from reading.
+	Cut bool
 }
 
 // Running is a program that was started.
@@ -91,7 +95,9 @@ func (c Command) Start(ctx context.Context) (*Running, error) {
 		Path: c.Path, Args: append([]string{c.Path}, c.Args...), Env: append([]string{}, c.Env...), Dir: c.Dir,
 		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, ExtraFiles: c.Files, SysProcAttr: &attr,
 	}
-	cmd.WaitDelay = drainBound
+	if cmd.WaitDelay = c.Drain; c.Drain == 0 {
+		cmd.WaitDelay = defaultDrain
+	}
 	r := &Running{cmd: cmd, ctx: ctx, grace: grace, started: time.Now()}
 	if err := cmd.Start(); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -126,6 +132,7 @@ func (r *Running) Wait() (Status, error) {
 	err := r.cmd.Wait()
 	close(ended)
 	status := r.status()
+	status.Cut = errors.Is(err, exec.ErrWaitDelay)
 	if !unhook() {
 		stopErr := <-stopped // bounded by the grace and endBound
 		code := caisson.CodeCancelled
@@ -135,7 +142,7 @@ func (r *Running) Wait() (Status, error) {
 		return status, caisson.Errorf(code, "%s was stopped: %w", r.cmd.Path, errors.Join(context.Cause(r.ctx), stopErr))
 	}
 	var failed *exec.ExitError
-	if err != nil && !errors.As(err, &failed) && !errors.Is(err, exec.ErrWaitDelay) {
+	if err != nil && !errors.As(err, &failed) && !status.Cut {
 		return status, caisson.Errorf(caisson.CodeInternal, "run %s: %w", r.cmd.Path, err)
 	}
 	return status, nil

@@ -275,7 +275,7 @@ func TestCommandRuns(t *testing.T) {
 		Path: "/bin/sh", Args: []string{"-c", "cat; echo $X; exit 3"}, Env: []string{"X=y"},
 		Stdin: strings.NewReader("in "), Stdout: &out,
 	}.Run(context.Background())
-	if err != nil || status.Code != 3 || out.String() != "in y\n" {
+	if err != nil || status.Code != 3 || status.Cut || out.String() != "in y\n" {
 		t.Errorf("%+v, %v, %q", status, err, out.String())
 	}
 	if _, err := (process.Command{Path: "/no/such"}).Run(context.Background()); caisson.CodeOf(err) != caisson.CodeNotFound {
@@ -322,8 +322,8 @@ func TestCommandDoesNotWaitForWhatHoldsThePipe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := running.Wait(); err != nil {
-		t.Error(err)
+	if status, err := running.Wait(); err != nil || !status.Cut {
+		t.Errorf("%+v, %v", status, err)
 	}
 	pid, _ := strconv.Atoi(strings.TrimSpace(out.String()))
 	id, err := process.Of(pid)

@@ -64,9 +64,9 @@ func (c *creation) makeClone() error {
 	return nil
 }
 
-// index is the index that the base is checked out with: of a worktree the
+// indexPath is the index that the base is checked out with: of a worktree the
 // person's, of a clone the agent's, whom it is handed to later.
-func (c *creation) index() string {
+func (c *creation) indexPath() string {
 	if isClone(c.ws) {
 		return filepath.Join(c.ws.Path, ".git", "index")
 	}

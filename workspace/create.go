@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -41,8 +42,11 @@ type creation struct {
 	ws   caisson.Workspace
 	undo []func()
 
-	modules []*module // of the base
-	written []string  // that are not durable yet
+	branches   map[string]string // of the repository, with what they lead to
+	modules    []*module         // of the base
+	index      []byte            // that the base was checked out with
+	checkedOut freshIndex        // what it tells
+	written    []string          // that are not durable yet
 }
 
 // Create makes a workspace: a worktree on a branch of its own, and the shadow
@@ -94,7 +98,7 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 func (c *creation) make(ctx context.Context, spec CreateSpec) error {
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error { return c.chooseBase(ctx, spec.Base) },
-		c.findModules, c.checkBranch, c.makeTree, c.makeBranch, c.checkOut, c.makeShadow,
+		c.checkBranch, c.makeTree, c.makeBranch, c.checkOut, c.findModules, c.makeShadow,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -122,7 +126,11 @@ func unusable(format string, args ...any) *caisson.Error {
 // branch: who names one has said what is meant.
 func (c *creation) chooseBase(ctx context.Context, base string) error {
 	head, _ := pointer(filepath.Join(c.at.gitDir, "HEAD"), "ref: refs/heads/")
+	var listErr error
+	var beside sync.WaitGroup
+	beside.Go(func() { listErr = c.listBranches(ctx) }) // ends with the command
 	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", cmp.Or(base, "HEAD")+"^{commit}"))
+	beside.Wait()
 	if err != nil || !isObjectID(commit) {
 		if base != "" {
 			return unusable("%q names no commit here", printable(base)).WithHint("Name a branch, tag or commit that exists.")
@@ -136,11 +144,11 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base with `--base`.")
 	}
 	c.ws.Base = commit
-	if err := c.checkWhole(ctx); err != nil {
+	if err := cmp.Or(listErr, c.checkWhole(ctx)); err != nil {
 		return err
 	}
 	if base != "" {
-		if _, err := c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", "refs/heads/"+base)); err == nil {
+		if _, is := c.branches[base]; is && utf8.ValidString(base) {
 			c.ws.BaseRef = base
 		}
 		return nil
@@ -224,7 +232,7 @@ func (c *creation) checkBranch(ctx context.Context) error {
 	} else if clone != nil { // its branch was deleted outside
 		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s", branch, clone.Name)
 	}
-	return c.checkBranchFree(ctx)
+	return c.checkBranchFree()
 }
 
 // makeTree makes the workspace's directory. A worktree's record in the repository
@@ -384,30 +392,40 @@ var manyWorkers = []string{"checkout.workers=0", "checkout.thresholdForParalleli
 
 // checkOut fills the tree. No filter but the person's own is defined for it.
 func (c *creation) checkOut(ctx context.Context) error {
-	// The root tells repositories apart where a path was used again. A long
-	// history is not worth the wait: the directory's identity is known too.
-	root := make(chan string, 1)
-	go func() { // ends with the command, which is bounded
-		inv := c.repo.in("rev-list", "--max-parents=0", "--max-count=1", c.ws.Base, "--")
-		inv.bound = 2 * time.Second
-		line, err := c.git.line(ctx, inv)
-		if err != nil {
-			line = ""
-		}
-		root <- line
-	}()
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
-	inv.index, inv.tree, inv.dir = c.index(), c.ws.Path, c.ws.Path
+	inv.index, inv.tree, inv.dir = c.indexPath(), c.ws.Path, c.ws.Path
 	inv.config, inv.env = manyWorkers, lfsEnv()
 	_, err := c.git.run(ctx, inv)
-	c.ws.Binding.RootCommit = <-root
 	if err != nil {
 		if full(c.ws.Path) { // git does not say why it could not write
 			return caisson.Errorf(caisson.CodeDiskFull, "there is no room for the tree of %s: %w", c.ws.Name, err)
 		}
 		return failed("check out the base", err)
 	}
+	if c.index, err = readInside(filepath.Dir(c.indexPath()), "index", 1<<30); err != nil {
+		return failed("read the index of the base", err)
+	}
+	if c.checkedOut, err = c.readFresh(ctx); err != nil {
+		return err
+	}
 	return ctx.Err()
+}
+
+// readFresh reads what the index tells of the base; where it is of a form that
+// is not read here, git is asked.
+func (c *creation) readFresh(ctx context.Context) (fresh freshIndex, err error) {
+	fresh, err = parseFreshIndex(c.index, len(c.ws.Base)/2)
+	if err == nil {
+		return fresh, nil
+	}
+	if fresh.tree, err = c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--end-of-options", c.ws.Base+"^{tree}")); err != nil {
+		return fresh, failed("look at the base", err)
+	}
+	if !isObjectID(fresh.tree) {
+		return fresh, caisson.Errorf(caisson.CodeGitFailed, "git named %q as the tree of the base %s", printable(fresh.tree), c.ws.Base)
+	}
+	fresh.links, err = c.w.gitlinks(ctx, c.repo, c.ws.Base)
+	return fresh, err
 }
 
 // full tells whether the file system that holds dir has less than 1 MiB left:

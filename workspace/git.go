@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,13 @@ const (
 	// few kilobytes of them can unpack to any size, and a few trees that hold
 	// each other many times to any number of paths.
 	gitMemory = 2 << 30
+	// gitDrain is how long the output of a git that has ended is waited for: this
+	// process may be kept from reading it on a loaded machine.
+	gitDrain = 20 * time.Second
+	// silentDrain is that of a command whose status is all of its answer: a filter
+	// of the person may leave a process that holds its pipes, and a box may keep
+	// what it is to read open.
+	silentDrain = 200 * time.Millisecond
 	// maxComplaint is how much of a command's standard error is kept.
 	maxComplaint = 8 << 10
 )
@@ -65,6 +73,7 @@ type program struct {
 	env    []string // of the person, without GIT_*
 	empty  string   // an empty directory of ours: work tree and cwd where none is wanted
 	memory int64    // that a command may have
+	drain  time.Duration
 }
 
 // invocation is one git command.
@@ -82,6 +91,15 @@ type invocation struct {
 	stdout io.Writer  // nil collects
 	files  []*os.File // that the command holds open too
 	bound  time.Duration
+}
+
+// silent tells of a command that its status is all of its answer.
+func (inv invocation) silent() bool {
+	switch inv.args[0] {
+	case "read-tree", "unpack-objects", "index-pack":
+		return true
+	}
+	return inv.args[0] == "diff" && slices.Contains(inv.args, "--quiet")
 }
 
 // exitError is a git command that ended with another status than 0.
@@ -137,7 +155,7 @@ func (p *program) command(inv invocation) process.Command {
 	}
 	return process.Command{
 		Path: p.path, Args: append(args, inv.args...), Env: append(env, inv.env...),
-		Dir: cmp.Or(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Memory: p.memory,
+		Dir: cmp.Or(inv.dir, p.empty), Stdin: inv.stdin, Files: inv.files, Grace: time.Second, Drain: p.drain, Memory: p.memory,
 	}
 }
 
@@ -152,6 +170,9 @@ func (p *program) run(ctx context.Context, inv invocation) ([]byte, error) {
 	cmd := p.command(inv)
 	out, complaint := &limitedBuffer{limit: maxOutput}, &tailBuffer{limit: maxComplaint}
 	cmd.Stdout, cmd.Stderr = out, complaint
+	if inv.silent() {
+		cmd.Drain = silentDrain
+	}
 	if inv.stdout != nil {
 		cmd.Stdout = inv.stdout
 	}
@@ -161,6 +182,9 @@ func (p *program) run(ctx context.Context, inv invocation) ([]byte, error) {
 	}
 	if status.Code != 0 {
 		return out.Bytes(), p.exit(inv, status.Code, printable(complaint.String()))
+	}
+	if status.Cut && !inv.silent() { // half an answer, or none, is not taken for one
+		return nil, fmt.Errorf("run git %s: it ended well, but its output did not end within %v: this machine is overloaded, or another process holds it open", inv.args[0], p.drain)
 	}
 	return out.Bytes(), nil
 }
@@ -173,7 +197,7 @@ func (p *program) line(ctx context.Context, inv invocation) (string, error) {
 
 // findGit finds the program once and checks that it is new enough.
 func findGit(ctx context.Context, path string, environ []string, empty string, memory int64) (*program, error) {
-	p := &program{empty: empty, memory: memory}
+	p := &program{empty: empty, memory: memory, drain: gitDrain}
 	where := ""
 	for _, kv := range environ {
 		switch {

@@ -39,7 +39,10 @@ type look struct {
 
 	inside     gitState
 	refs       shadowRefs
+	staged     bool              // something is, inside, or it is not known
 	index      string            // commit that holds what is staged inside
+	there      map[string]string // references of the repository: branches, tags, remotes, and what is kept of this workspace
+	types      map[string]string // of objects that the repository was asked for; "" it has not
 	outer      map[string]string // references that the worktree's record has
 	outside    []string          // objects that it names
 	kept       []string          // objects that imports keep of what was made inside
@@ -70,15 +73,18 @@ func (l *look) unknown(what string, err error) {
 	l.lose(LossUnknown, what, caisson.AsError(err).Error())
 }
 
-// Inspect looks at all that a workspace has: the tree twice, inside a box, and
-// from outside its references, logs and processes, after an import. What cannot
-// be had is a loss of kind unknown. An error is returned only where ctx ended.
+// Inspect looks at all that a workspace has: the tree and the shadow from inside
+// a box, after an import, and from outside its references, logs and processes.
+// All files are marked before anything looks at them and after all has; marks
+// that do not agree make it unstable. The marks of what is outside are from
+// before it was looked at, so that no later change is permitted. What cannot be
+// had is a loss of kind unknown. An error is returned only where ctx ended.
 func (w *Workspaces) Inspect(ctx context.Context, ws caisson.Workspace, opts InspectOptions) (Inspection, error) {
 	found := Inspection{Workspace: ws, Driver: opts.Driver, Losses: []Loss{}, Changed: []caisson.Bytes{}, Pins: []Pin{}}
 	if opts.Driver != "" {
 		return found, nil
 	}
-	l := &look{w: w, ws: ws, at: w.home(ws), found: &found, count: map[LossKind]int{}}
+	l := &look{w: w, ws: ws, at: w.home(ws), found: &found, count: map[LossKind]int{}, types: map[string]string{}}
 	for _, what := range opts.Unknown {
 		l.lose(LossUnknown, what, "")
 	}
@@ -89,31 +95,39 @@ func (w *Workspaces) Inspect(ctx context.Context, ws caisson.Workspace, opts Ins
 	if found.Foreign {
 		return found, nil
 	}
-	before, _, _ := w.mark(ctx, found, l.at) // what cannot be marked is said below
+	var before fileMarks
 	if there {
-		l.box(ctx, opts)
+		before = l.box(ctx, opts)
 	}
+	after := w.beginMarkFiles(ctx, ws, l.at)
+	outside, outsideErr := w.markOutside(ctx, ws)
 	l.fromOutside(ctx)
 	l.commits(ctx)
-	marks, size, err := w.mark(ctx, found, l.at)
-	if err != nil {
-		l.unknown("the files", err)
-	}
-	found.Marks, found.Size = marks, size
-	if there && (before.Tree != marks.Tree || before.Shadow != marks.Shadow) {
+	files := <-after
+	if there && (before.tree != files.tree || before.shadow != files.shadow) {
 		found.Unstable = true
 	}
+	var err error
+	found.Marks, found.Size, err = w.joinMarks(ctx, found, l.at, files, outside)
+	if err = errors.Join(err, outsideErr); err != nil {
+		l.unknown("the files", err)
+	}
 	l.processes()
+	l.closeList()
+	return found, ctx.Err()
+}
+
+// closeList says what is not listed, and brings the rest into order.
+func (l *look) closeList() {
 	for kind, n := range l.count {
 		if n > maxListed {
-			found.Losses = append(found.Losses, Loss{kind, caisson.Bytes(fmt.Sprintf("and %d more", n-maxListed)), ""})
+			l.found.Losses = append(l.found.Losses, Loss{kind, caisson.Bytes(fmt.Sprintf("and %d more", n-maxListed)), ""})
 		}
 	}
 	kinds := Losses()
-	slices.SortStableFunc(found.Losses, func(a, b Loss) int {
+	slices.SortStableFunc(l.found.Losses, func(a, b Loss) int {
 		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
 	})
-	return found, ctx.Err()
 }
 
 // identity compares the workspace with its record. It tells whether there is a
@@ -143,70 +157,6 @@ func (l *look) identity(ctx context.Context) bool {
 	}
 	return there
 }
-
-// mark takes the marks of a workspace where it is now. What cannot be marked
-// has a mark of its own, and the first reason is returned.
-func (w *Workspaces) mark(ctx context.Context, i Inspection, at spot) (Marks, int64, error) {
-	ws := i.Workspace
-	var m Marks
-	var reasons []error
-	var size int64
-	take := func(dir string, skip func(string) bool) caisson.Digest {
-		mark, n, err := markTree(dir, skip)
-		size += n
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return "none"
-		case err != nil:
-			reasons = append(reasons, err)
-			return "unread"
-		}
-		return mark
-	}
-	objects := "objects"
-	if at.shadow(ws) != filepath.Join(at.private, "git") {
-		objects = ".git/objects"
-		m.Shadow = "none"
-		m.Tree = take(at.tree, func(rel string) bool { return rel == objects })
-	} else {
-		m.Tree = take(at.tree, nil)
-		m.Shadow = take(at.shadow(ws), func(rel string) bool { return rel == objects })
-	}
-	modules := filepath.Join(at.private, "modules") // trees of submodules
-	m.Shadow += " " + take(modules, nil)
-	m.Outside = "none"
-	if admin := w.ownAdmin(ws); admin != "" {
-		m.Outside = take(admin, nil)
-	}
-	if dev, ino, err := directoryID(ws.Binding.CommonDir); err == nil && dev == ws.Binding.Device && ino == ws.Binding.Inode {
-		if repo, err := w.repository(ctx, ws.Binding.CommonDir, false); err == nil {
-			tip, err := w.branchTip(ctx, repo, ws.Branch)
-			if err != nil {
-				reasons = append(reasons, err)
-			}
-			m.Outside += caisson.Digest(" " + tip)
-		}
-	}
-	var err error
-	if m.Contents, err = markContents(at.tree, i.Changed); err != nil {
-		reasons, m.Contents = append(reasons, err), "unread"
-	}
-	var unseen []string
-	m.Open, unseen, err = holders(ctx, ws.Created, at.tree, at.shadow(ws), filepath.Join(at.private, "home"), modules)
-	if err != nil {
-		reasons, m.Open = append(reasons, err), []string{"unread"}
-	}
-	for _, process := range unseen {
-		m.Open = append(m.Open, unseenMark+process)
-	}
-	if m.Open == nil {
-		m.Open = []string{}
-	}
-	return m, size, errors.Join(reasons...)
-}
-
-// unseenMark begins the mark of a process that cannot be looked at.
-const unseenMark = "?"
 
 // processes lists the processes of the marks.
 func (l *look) processes() {

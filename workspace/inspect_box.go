@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/caisson-run/caisson"
 )
@@ -60,11 +61,14 @@ echo index | git -c commit.gpgSign=false commit-tree "$tree"
 
 // box looks at the tree and the shadow from inside. What it answers may be made
 // up: it can only lie about itself, and all of it goes to the trash either way.
-func (l *look) box(ctx context.Context, opts InspectOptions) {
+// It returns the marks of the files from before anything inside looked.
+func (l *look) box(ctx context.Context, opts InspectOptions) (before fileMarks) {
+	marks := l.w.beginMarkFiles(ctx, l.ws, l.at)
 	box, closeBox, err := l.w.box(ctx, l.ws, nil)
+	before = <-marks
 	if err != nil {
 		l.unknown("the tree", err)
-		return
+		return before
 	}
 	defer func() {
 		if err := closeBox(); err != nil {
@@ -76,36 +80,47 @@ func (l *look) box(ctx context.Context, opts InspectOptions) {
 			l.unknown("the commits inside", err)
 		}
 	}
+	l.staged = true
+	if err := l.tree(ctx, box); err != nil {
+		l.unknown("the tree", err)
+	}
 	if l.repo != nil {
 		if err := l.take(ctx, box); err != nil {
 			l.unknown("the commits inside", err)
 		}
 	}
-	first, err := l.status(ctx, box)
+	return before
+}
+
+// tree looks at the tree.
+func (l *look) tree(ctx context.Context, box Box) error {
+	status, flags, err := l.ask(ctx, box)
 	if err == nil {
-		var second []byte
-		if second, err = l.status(ctx, box); err == nil && !bytes.Equal(first, second) {
-			l.found.Unstable = true
-		}
+		err = l.readStatus(status)
 	}
 	if err == nil {
-		err = l.readStatus(first)
-	}
-	if err == nil {
-		err = l.overlooked(ctx, box)
+		err = l.overlooked(flags)
 	}
 	if err == nil {
 		err = l.modules(ctx, box)
 	}
-	if err != nil {
-		l.unknown("the tree", err)
-	}
+	return err
 }
 
-func (l *look) status(ctx context.Context, box Box) ([]byte, error) {
-	out := &limitedBuffer{limit: maxOutput}
-	_, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{Argv: statusArgs[:], Stdout: out, Env: l.gitEnv()})
-	return out.Bytes(), err
+// ask asks git inside side by side for the status of the tree, and for the files
+// of whose changes it was told to say nothing there.
+func (l *look) ask(ctx context.Context, box Box) (status, flags []byte, err error) {
+	ask := func(argv ...string) ([]byte, error) {
+		out := &limitedBuffer{limit: maxOutput}
+		_, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{Argv: argv, Stdout: out, Env: l.gitEnv()})
+		return out.Bytes(), err
+	}
+	var flagsErr error
+	var beside sync.WaitGroup
+	beside.Go(func() { flags, flagsErr = ask("git", "ls-files", "-v", "-z") }) // ends with the command
+	status, err = ask(statusArgs[:]...)
+	beside.Wait()
+	return status, flags, errors.Join(err, flagsErr)
 }
 
 func (l *look) gitEnv() []string {
@@ -114,6 +129,7 @@ func (l *look) gitEnv() []string {
 
 // readStatus reads what git inside says, strictly.
 func (l *look) readStatus(raw []byte) error {
+	staged := false
 	root, err := boundTree(l.ws)
 	if err != nil {
 		return err
@@ -133,6 +149,7 @@ func (l *look) readStatus(raw []byte) error {
 				return fmt.Errorf("git inside answered %q", printable(item[:min(len(item), 80)]))
 			}
 			path, how = fields[n-1], changeWord(fields[0], kind == "u")
+			staged = staged || kind == "u" || fields[0][0] != '.'
 		case "?":
 			path, how = rest, "not tracked"
 		case "!":
@@ -148,6 +165,7 @@ func (l *look) readStatus(raw []byte) error {
 			return fmt.Errorf("more than %d files are changed", maxChanged)
 		}
 	}
+	l.staged = staged
 	return nil
 }
 
@@ -190,20 +208,19 @@ func worthKeeping(root *os.Root, name string) string {
 }
 
 // overlooked lists files of whose changes git inside was told to say nothing.
-func (l *look) overlooked(ctx context.Context, box Box) error {
-	out := &limitedBuffer{limit: maxOutput}
-	if _, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{Argv: []string{"git", "ls-files", "-v", "-z"}, Stdout: out, Env: l.gitEnv()}); err != nil {
-		return err
-	}
+func (l *look) overlooked(flags []byte) error {
 	root, err := boundTree(l.ws)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	for _, item := range splitZ(out.Bytes()) {
-		tag, name, ok := strings.Cut(item, " ")
+	for item := range bytes.SplitSeq(bytes.TrimSuffix(flags, []byte{0}), []byte{0}) {
+		if bytes.HasPrefix(item, []byte("H ")) || len(flags) == 0 {
+			continue // nearly all of a large tree
+		}
+		tag, name, ok := strings.Cut(string(item), " ")
 		if !ok || len(tag) != 1 {
-			return fmt.Errorf("git inside answered %q", printable(item[:min(len(item), 80)]))
+			return fmt.Errorf("git inside answered %q", printable(string(item[:min(len(item), 80)])))
 		}
 		if tag != "S" && strings.ToUpper(tag) == tag {
 			continue
@@ -233,25 +250,24 @@ func (l *look) take(ctx context.Context, box Box) error {
 	for _, op := range l.inside.operations {
 		l.lose(LossOperation, op, "inside")
 	}
+	if l.staged {
+		l.holdIndex(ctx, box)
+	}
+	if err := l.askOutside(ctx); err != nil {
+		return err
+	}
+	return l.fetchAll(ctx, box)
+}
+
+// holdIndex has git inside make a commit of what is staged there.
+func (l *look) holdIndex(ctx context.Context, box Box) {
 	out := &limitedBuffer{limit: 4096}
-	if _, err = l.w.inside(ctx, l.ws, box, holdIndex, out); err != nil {
+	if _, err := l.w.inside(ctx, l.ws, box, holdIndex, out); err != nil {
 		l.unknown("what is staged inside", err)
 	} else if l.index = strings.TrimSpace(out.String()); !isObjectID(l.index) {
 		l.index = ""
 		l.unknown("what is staged inside", errors.New("git inside gave no commit"))
 	}
-	ids := l.named()
-	there, err := l.existing(ctx, box, ids)
-	if err != nil {
-		return err
-	}
-	for name, id := range l.refs.refs {
-		if !there[id] {
-			l.lose(LossUnknown, name, "what it leads to is not there")
-		}
-	}
-	ids = slices.DeleteFunc(ids, func(id string) bool { return !there[id] })
-	return l.fetchAll(ctx, box, ids)
 }
 
 // named are all objects that the shadow names.
@@ -278,22 +294,50 @@ func (l *look) existing(ctx context.Context, box Box, ids []string) (map[string]
 	return there, err
 }
 
-// fetchAll brings objects to the repository unless it has them, whole.
-func (l *look) fetchAll(ctx context.Context, box Box, ids []string) error {
-	types, err := l.w.types(ctx, l.repo, ids)
-	if err != nil {
+// fetchAll brings what the shadow names to the repository, unless it has that,
+// whole. Git inside is asked only for what it has not: the rest is borrowed.
+func (l *look) fetchAll(ctx context.Context, box Box) error {
+	ids := l.named()
+	if err := l.know(ctx, ids); err != nil {
 		return err
 	}
 	var have, want []string
 	for _, id := range ids {
-		if types[id] != "" {
+		if l.types[id] != "" {
 			have = append(have, id)
 		} else {
 			want = append(want, id)
 		}
 	}
-	if !l.w.whole(ctx, l.repo, have) {
+	if !l.whole(ctx, have) {
 		want = ids
 	}
+	if len(want) == 0 {
+		return nil
+	}
+	there, err := l.existing(ctx, box, want)
+	if err != nil {
+		return err
+	}
+	for name, id := range l.refs.refs {
+		if slices.Contains(want, id) && !there[id] {
+			l.lose(LossUnknown, name, "what it leads to is not there")
+		}
+	}
+	want = slices.DeleteFunc(want, func(id string) bool { return !there[id] })
+	for _, id := range want {
+		delete(l.types, id) // it is not as it was
+	}
 	return l.w.fetch(ctx, l.repo, l.ws, box, want, []string{l.ws.Base})
+}
+
+// whole tells whether the repository has all that the objects lead to. What its
+// references lead to it has.
+func (l *look) whole(ctx context.Context, ids []string) bool {
+	led := map[string]bool{}
+	for _, id := range l.there {
+		led[id] = true
+	}
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return led[id] })
+	return l.w.whole(ctx, l.repo, ids)
 }

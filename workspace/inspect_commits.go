@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -36,6 +34,42 @@ func (w *Workspaces) types(ctx context.Context, repo *repository, ids []string) 
 		return nil, failed("look for objects", err)
 	}
 	return readTypes(string(out), ids)
+}
+
+// askOutside lists the references that the repository has.
+func (l *look) askOutside(ctx context.Context) error {
+	if l.there != nil {
+		return nil
+	}
+	there, err := l.w.pins(ctx, l.repo, "refs/heads/", "refs/tags/", "refs/remotes/", inside(l.ws.ID), pin(l.ws.ID, ""))
+	if err == nil {
+		l.there = there
+	}
+	return err
+}
+
+// know asks for the types of objects that were not asked for yet.
+func (l *look) know(ctx context.Context, ids []string) error {
+	ask := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, known := l.types[id]; return known })
+	types, err := l.w.types(ctx, l.repo, ask)
+	for _, id := range ask {
+		if err == nil {
+			l.types[id] = types[id]
+		}
+	}
+	return err
+}
+
+// tip returns where the branch is; "" where there is none.
+func (l *look) tip(ctx context.Context) (string, error) {
+	if err := l.askOutside(ctx); err != nil {
+		return "", err
+	}
+	id := l.there["refs/heads/"+l.ws.Branch]
+	if id == "" || l.types[id] == "commit" {
+		return id, nil
+	}
+	return l.w.branchTip(ctx, l.repo, l.ws.Branch)
 }
 
 // whole tells whether the repository has all that the objects lead to.
@@ -82,130 +116,6 @@ func (w *Workspaces) nowhereElse(ctx context.Context, repo *repository, branch s
 	return ids, subjects, nil
 }
 
-// fromOutside looks at the worktree's record in the repository, as a person's
-// git left it, and at the branch.
-func (l *look) fromOutside(ctx context.Context) {
-	ws := l.ws
-	if l.repo == nil {
-		return
-	}
-	var err error
-	if l.found.Tip, err = l.w.branchTip(ctx, l.repo, ws.Branch); err != nil {
-		l.unknown("the branch", err)
-	}
-	if log, err := readInside(ws.Binding.CommonDir, "logs/refs/heads/"+ws.Branch, maxLogs); err == nil {
-		ids, _ := parseLog(log)
-		l.outside = append(l.outside, ids...)
-	}
-	admin := l.w.ownAdmin(ws)
-	if admin == "" {
-		return
-	}
-	state, err := l.record(admin)
-	if err != nil {
-		l.unknown("the worktree's record", err)
-	}
-	for _, op := range state.operations {
-		l.lose(LossOperation, op, "outside, by hand")
-	}
-	l.outside = slices.Concat(l.outside, state.logged, state.state)
-	for _, id := range l.outer {
-		l.outside = append(l.outside, id)
-	}
-	if err := l.staged(ctx, admin); err != nil {
-		l.unknown("what is staged outside", err)
-	}
-}
-
-// record reads the worktree's record in the repository.
-func (l *look) record(admin string) (gitState, error) {
-	root, err := os.OpenRoot(admin)
-	if err != nil {
-		return gitState{}, err
-	}
-	defer root.Close()
-	refs, err := readRefs(root)
-	if err != nil {
-		return gitState{}, err
-	}
-	l.outer = refs.refs
-	return readGitState(root)
-}
-
-// staged lists what a person staged in the worktree's own index. Only the index
-// and the branch are compared; no file of the tree is looked at.
-func (l *look) staged(ctx context.Context, admin string) error {
-	tip := l.found.Tip
-	if head := l.outer["HEAD"]; head != "" {
-		tip = head
-	}
-	if _, err := readInside(admin, "index", 1<<30); err != nil || tip == "" {
-		return nil //nolint:nilerr // none was ever written
-	}
-	list := func(args ...string) ([]string, error) {
-		inv := l.repo.in(args...)
-		inv.index = filepath.Join(admin, "index")
-		out, err := l.w.git.run(ctx, inv)
-		return splitZ(out), err
-	}
-	blobs := map[string]bool{}
-	changed, err := list("diff-index", "--cached", "--raw", "-z", "--no-abbrev", "--no-renames", "--ignore-submodules=all", tip, "--")
-	if err != nil {
-		return err
-	}
-	for i := 0; i+1 < len(changed); i += 2 {
-		fields := strings.Fields(changed[i])
-		if len(fields) != 5 {
-			return fmt.Errorf("git listed %q", printable(changed[i][:min(len(changed[i]), 80)]))
-		}
-		l.lose(LossStaged, changed[i+1], "in the index outside")
-		blobs[fields[3]] = true
-	}
-	conflicts, err := list("ls-files", "-u", "-z")
-	if err != nil {
-		return err
-	}
-	for _, item := range conflicts {
-		if fields := strings.Fields(item); len(fields) > 2 {
-			blobs[fields[1]] = true
-		}
-	}
-	return l.holdStaged(ctx, slices.Sorted(maps.Keys(blobs)))
-}
-
-// holdStaged makes a commit that holds what is staged outside.
-func (l *look) holdStaged(ctx context.Context, blobs []string) error {
-	blobs = slices.DeleteFunc(blobs, func(id string) bool { return !isObjectID(id) })
-	types, err := l.w.types(ctx, l.repo, blobs)
-	if err != nil {
-		return err
-	}
-	var tree strings.Builder
-	for _, id := range blobs {
-		if types[id] == "blob" {
-			tree.WriteString("100644 blob " + id + "\t" + id + "\n")
-		}
-	}
-	if tree.Len() == 0 {
-		return nil
-	}
-	inv := l.repo.in("mktree")
-	inv.stdin = strings.NewReader(tree.String())
-	id, err := l.w.git.line(ctx, inv)
-	if err != nil {
-		return err
-	}
-	inv = l.repo.in("commit-tree", "-m", "index", id)
-	for _, who := range []string{"AUTHOR", "COMMITTER"} {
-		inv.env = append(inv.env, "GIT_"+who+"_NAME=Caisson", "GIT_"+who+"_EMAIL=caisson@localhost", "GIT_"+who+"_DATE=@0 +0000")
-	}
-	if id, err = l.w.git.line(ctx, inv); err != nil {
-		return err
-	}
-	l.outside, l.outerIndex = append(l.outside, id), id
-	return nil
-}
-
 // commits lists the commits, references, stashes and logged commits that are
 // nowhere else, and what is to be pinned.
 func (l *look) commits(ctx context.Context) {
@@ -219,44 +129,75 @@ func (l *look) commits(ctx context.Context) {
 
 func (l *look) listCommits(ctx context.Context) error {
 	ws := l.ws
-	// What was imported of worktrees and submodules made inside is kept by these
-	// alone, and goes with them.
-	kept, err := l.w.pins(ctx, l.repo, inside(ws.ID))
-	if err != nil {
+	if err := l.askOutside(ctx); err != nil {
 		return err
 	}
-	l.kept = slices.Sorted(maps.Values(kept))
+	// What was imported of worktrees and submodules made inside is kept by these
+	// alone, and goes with them.
+	for name, id := range l.there {
+		if strings.HasPrefix(name, inside(ws.ID)) {
+			l.kept = append(l.kept, id)
+		}
+	}
+	slices.Sort(l.kept)
 	ids := slices.Concat(l.named(), l.outside, l.kept)
 	if l.found.Tip != "" {
 		ids = append(ids, l.found.Tip)
 	}
 	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	types, err := l.w.types(ctx, l.repo, ids)
-	if err != nil {
+	if err := l.know(ctx, slices.Compact(ids)); err != nil {
 		return err
 	}
-	if err := l.pins(ctx, types); err != nil {
+	if err := l.pins(ctx); err != nil {
 		return err
 	}
-	own := commitsOf(types, l.found.Tip, l.refs.refs["refs/heads/"+ws.Branch])
-	list, subjects, err := l.w.nowhereElse(ctx, l.repo, ws.Branch, own, nil)
+	for i, id := range l.inside.stashes {
+		l.lose(LossStash, fmt.Sprintf("stash@{%d}", i), id)
+	}
+	own := commitsOf(l.types, l.found.Tip, l.refs.refs["refs/heads/"+ws.Branch])
+	referred := commitsOf(l.types, slices.Sorted(maps.Values(l.refs.refs))...)
+	logged := commitsOf(l.types, slices.Concat(l.inside.logged, l.inside.state, l.outside, l.kept)...)
+	if any, err := l.anyNowhereElse(ctx, slices.Concat(own, referred, logged)); err != nil {
+		return err
+	} else if !any {
+		l.listRefs(nil)
+		return nil
+	}
+	return l.listNowhereElse(ctx, own, referred, logged)
+}
+
+// anyNowhereElse tells whether heads lead to a commit that nothing else leads to.
+func (l *look) anyNowhereElse(ctx context.Context, heads []string) (bool, error) {
+	if len(heads) == 0 {
+		return false, nil
+	}
+	inv := l.repo.in(append([]string{"rev-list", "--max-count=1", "--stdin"}, elsewhere(l.ws.Branch)...)...)
+	inv.stdin = strings.NewReader(strings.Join(heads, "\n") + "\n")
+	out, err := l.w.git.run(ctx, inv)
+	return len(out) > 0, err
+}
+
+// listNowhereElse lists commits that are nowhere else by what leads to them: the
+// branch, other references, or a log alone.
+func (l *look) listNowhereElse(ctx context.Context, own, referred, logged []string) error {
+	branch := l.ws.Branch
+	list, subjects, err := l.w.nowhereElse(ctx, l.repo, branch, own, nil)
 	if err != nil {
 		return err
 	}
 	for _, id := range list {
 		l.lose(LossCommit, id, subjects[id])
 	}
-	known, err := l.listRefs(ctx, types, own)
-	if err != nil {
+	if list, _, err = l.w.nowhereElse(ctx, l.repo, branch, referred, own); err != nil {
 		return err
 	}
-	for i, id := range l.inside.stashes {
-		l.lose(LossStash, fmt.Sprintf("stash@{%d}", i), id)
+	lonely := map[string]bool{}
+	for _, id := range list {
+		lonely[id] = true
 	}
-	known = slices.Concat(known, own, commitsOf(types, l.inside.stashes...))
-	logged := commitsOf(types, slices.Concat(l.inside.logged, l.inside.state, l.outside, l.kept)...)
-	if list, subjects, err = l.w.nowhereElse(ctx, l.repo, ws.Branch, logged, known); err != nil {
+	l.listRefs(lonely)
+	known := slices.Concat(referred, own, commitsOf(l.types, l.inside.stashes...))
+	if list, subjects, err = l.w.nowhereElse(ctx, l.repo, branch, logged, known); err != nil {
 		return err
 	}
 	for _, id := range list {
@@ -267,39 +208,22 @@ func (l *look) listCommits(ctx context.Context) error {
 	return nil
 }
 
-// listRefs lists references made inside with what is nowhere else, and returns
-// the commits that references lead to.
-func (l *look) listRefs(ctx context.Context, types map[string]string, own []string) ([]string, error) {
-	ws := l.ws
-	there, err := l.w.pins(ctx, l.repo, "refs/heads/", "refs/tags/", "refs/remotes/")
-	if err != nil {
-		return nil, err
-	}
-	var commits []string
-	for _, id := range l.refs.refs {
-		commits = append(commits, commitsOf(types, id)...)
-	}
-	list, _, err := l.w.nowhereElse(ctx, l.repo, ws.Branch, commits, own)
-	if err != nil {
-		return nil, err
-	}
-	lonely := map[string]bool{}
-	for _, id := range list {
-		lonely[id] = true
-	}
+// listRefs lists references that were made inside, or by a person in the
+// worktree, and lead to a commit of lonely, or to what is no commit.
+func (l *look) listRefs(lonely map[string]bool) {
 	for _, refs := range []struct {
 		from string
 		refs map[string]string
 	}{{"inside", l.refs.refs}, {"outside", l.outer}} {
 		for _, name := range slices.Sorted(maps.Keys(refs.refs)) {
 			id := refs.refs[name]
-			same := there[name] == id || name == "refs/heads/"+ws.Branch || name == "refs/stash" || types[id] == ""
-			if !same && (types[id] != "commit" || lonely[id]) {
+			kept := l.there[name] == id && !strings.HasPrefix(name, ownRefs) // those go with the workspace
+			same := kept || name == "refs/heads/"+l.ws.Branch || name == "refs/stash" || l.types[id] == ""
+			if !same && (l.types[id] != "commit" || lonely[id]) {
 				l.lose(LossRef, name, refs.from+", "+id)
 			}
 		}
 	}
-	return commits, nil
 }
 
 // commitsOf returns those of ids that are commits the repository has.
@@ -317,8 +241,8 @@ func commitsOf(types map[string]string, ids ...string) []string {
 
 // pins lists what is pinned, of what the repository has: everything that is
 // named, and of the commits in logs those that nothing else leads to.
-func (l *look) pins(ctx context.Context, types map[string]string) error {
-	seen := map[string]bool{}
+func (l *look) pins(ctx context.Context) error {
+	types, seen := l.types, map[string]bool{}
 	add := func(kind string, ids ...string) {
 		for _, id := range ids {
 			if types[id] != "" && !seen[id] {
@@ -336,23 +260,10 @@ func (l *look) pins(ctx context.Context, types map[string]string) error {
 	add(pinState, l.inside.state...)
 	add(pinOutside, l.outerIndex)
 	logged := commitsOf(types, slices.Concat(l.inside.logged, l.outside, l.kept)...)
-	if len(logged) == 0 {
-		return nil
-	}
-	inv := l.repo.in("rev-list", fmt.Sprint("--max-count=", maxUnknownCommits), "--stdin")
-	for _, p := range l.found.Pins {
-		if types[p.ID] == "commit" {
-			logged = append(logged, "^"+p.ID)
-		}
-	}
-	inv.stdin = strings.NewReader(strings.Join(logged, "\n") + "\n")
-	out, err := l.w.git.run(ctx, inv)
+	logged = slices.DeleteFunc(logged, func(id string) bool { return seen[id] })
+	lonely, err := l.unpinned(ctx, logged)
 	if err != nil {
 		return err
-	}
-	lonely := map[string]bool{}
-	for id := range strings.FieldsSeq(string(out)) {
-		lonely[id] = true
 	}
 	all := len(lonely) >= maxUnknownCommits
 	for _, id := range slices.Concat(l.inside.logged, l.kept) {
@@ -366,4 +277,27 @@ func (l *look) pins(ctx context.Context, types map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// unpinned are the commits that logged lead to and no pin does.
+func (l *look) unpinned(ctx context.Context, logged []string) (map[string]bool, error) {
+	if len(logged) == 0 {
+		return nil, nil
+	}
+	inv := l.repo.in("rev-list", fmt.Sprint("--max-count=", maxUnknownCommits), "--stdin")
+	for _, p := range l.found.Pins {
+		if l.types[p.ID] == "commit" {
+			logged = append(logged, "^"+p.ID)
+		}
+	}
+	inv.stdin = strings.NewReader(strings.Join(logged, "\n") + "\n")
+	out, err := l.w.git.run(ctx, inv)
+	if err != nil {
+		return nil, err
+	}
+	lonely := map[string]bool{}
+	for id := range strings.FieldsSeq(string(out)) {
+		lonely[id] = true
+	}
+	return lonely, nil
 }

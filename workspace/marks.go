@@ -1,16 +1,20 @@
 package workspace
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,94 +33,179 @@ const (
 	maxContents = 1 << 30
 )
 
-// walk takes the marks of a directory without following anything in it.
+// walk takes the marks of a directory without following anything in it. As many
+// directories are looked at side by side as there are processors.
 type walk struct {
-	sum   hash.Hash
-	size  int64 // on disk, in bytes
-	files int
+	size  atomic.Int64 // on disk, in bytes
+	files atomic.Int64
 	// skip leaves out what is below a directory.
-	skip func(rel string) bool
+	skip  func(rel string) bool
+	hands chan struct{} // one for each directory beside the first
 }
+
+// mark is the digest of a directory: of the records of what is in it, by name,
+// then of the marks of the directories among them.
+type mark [sha256.Size]byte
 
 // markTree returns a digest of names, modes, sizes, times and inodes of all
 // that is in dir, and what it takes on disk. Renaming dir does not change it.
-func markTree(dir string, skip func(rel string) bool) (caisson.Digest, int64, error) {
+func markTree(ctx context.Context, dir string, skip func(rel string) bool) (caisson.Digest, int64, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", 0, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	w := &walk{sum: sha256.New(), skip: skip}
+	w := &walk{skip: skip, hands: make(chan struct{}, runtime.GOMAXPROCS(0)-1)}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		_ = unix.Close(fd)
 		return "", 0, err
 	}
-	w.record(".", &unix.Stat_t{Mode: st.Mode, Dev: st.Dev, Ino: st.Ino})
-	if err := w.dir(fd, "", 0); err != nil {
+	root := w.record(nil, ".", &unix.Stat_t{Mode: st.Mode, Dev: st.Dev, Ino: st.Ino})
+	in, err := w.dir(ctx, fd, "", 0)
+	if err != nil {
 		return "", 0, err
 	}
-	return caisson.Digest("sha256:" + hex.EncodeToString(w.sum.Sum(nil))), w.size, nil
+	sum := sha256.Sum256(append(root, in[:]...))
+	return caisson.Digest("sha256:" + hex.EncodeToString(sum[:])), w.size.Load(), nil
 }
 
 // dir looks at an open directory, and closes it.
-func (w *walk) dir(fd int, rel string, depth int) error {
+func (w *walk) dir(ctx context.Context, fd int, rel string, depth int) (is mark, err error) {
 	f := os.NewFile(uintptr(fd), rel)
 	defer f.Close()
 	if depth > maxTreeDepth {
-		return errors.New("there are directories too deep to be looked at")
+		return is, errors.New("there are directories too deep to be looked at")
 	}
-	var names []string
-	for {
-		some, err := f.Readdirnames(4096)
-		names = append(names, some...)
-		if w.files += len(some); w.files > maxTreeFiles {
-			return fmt.Errorf("there are more than %d files", maxTreeFiles)
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
+	names, err := w.names(ctx, f)
+	if err != nil {
+		return is, err
 	}
-	slices.Sort(names)
+	sum := sha256.New()
+	records := make([]byte, 0, min(len(names)*recordSize, maxRecords+maxRecord))
+	in := level{walk: w, depth: depth + 1}
 	for _, name := range names {
 		path := name
 		if rel != "" {
 			path = rel + "/" + name
 		}
 		var st unix.Stat_t
-		if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return &fs.PathError{Op: "look at", Path: path, Err: err}
+		if err = unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			err = &fs.PathError{Op: "look at", Path: path, Err: err}
+			break
 		}
 		directory := st.Mode&unix.S_IFMT == unix.S_IFDIR
 		if directory && w.skip != nil && w.skip(path) {
 			continue
 		}
-		w.record(path, &st)
+		if records = w.record(records, name, &st); len(records) > maxRecords {
+			sum.Write(records) // a hash takes everything
+			records = records[:0]
+		}
 		if !directory {
 			continue
 		}
-		child, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return &fs.PathError{Op: "open", Path: path, Err: err}
-		}
-		if err := w.dir(child, path, depth+1); err != nil {
-			return err
+		if err = in.look(ctx, fd, name, path); err != nil {
+			break
 		}
 	}
-	return nil
+	marks, belowErr := in.wait()
+	if err := cmp.Or(err, belowErr); err != nil {
+		return is, err
+	}
+	sum.Write(records)
+	for _, m := range marks {
+		sum.Write(m[:])
+	}
+	return mark(sum.Sum(nil)), nil
 }
 
-func (w *walk) record(path string, st *unix.Stat_t) {
-	w.size += st.Blocks * 512
-	fmt.Fprintf(w.sum, "%s\x00", path)
-	for _, n := range []int64{
+const (
+	recordSize = 112 // of one with a name as names are
+	maxRecord  = 512 // of one with the longest name
+	maxRecords = 64 << 10
+)
+
+// names lists a directory.
+func (w *walk) names(ctx context.Context, f *os.File) ([]string, error) {
+	var names []string
+	for {
+		some, err := f.Readdirnames(4096)
+		if names == nil {
+			names = some // all of nearly every directory
+		} else {
+			names = append(names, some...)
+		}
+		if w.files.Add(int64(len(some))) > maxTreeFiles {
+			return nil, fmt.Errorf("there are more than %d files", maxTreeFiles)
+		}
+		if errors.Is(err, io.EOF) {
+			slices.Sort(names)
+			return names, ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// level are the directories in one directory.
+type level struct {
+	*walk
+	depth int
+	begun []*lookedAt
+	hands sync.WaitGroup
+}
+
+type lookedAt struct {
+	mark mark
+	err  error
+}
+
+// look looks at a directory, beside the others where a hand is free.
+func (b *level) look(ctx context.Context, fd int, name, path string) error {
+	child, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	at := &lookedAt{}
+	b.begun = append(b.begun, at)
+	select {
+	case b.walk.hands <- struct{}{}:
+		b.hands.Go(func() { // ends with the directory, which is waited for
+			at.mark, at.err = b.dir(ctx, child, path, b.depth)
+			<-b.walk.hands
+		})
+		return nil
+	default:
+		at.mark, at.err = b.dir(ctx, child, path, b.depth)
+		return at.err
+	}
+}
+
+// wait returns the marks in the order in which they were begun.
+func (b *level) wait() ([]mark, error) {
+	b.hands.Wait()
+	marks := make([]mark, 0, len(b.begun))
+	for _, at := range b.begun {
+		if at.err != nil {
+			return nil, at.err
+		}
+		marks = append(marks, at.mark)
+	}
+	return marks, nil
+}
+
+// record appends what is known of one file.
+func (w *walk) record(to []byte, name string, st *unix.Stat_t) []byte {
+	w.size.Add(st.Blocks * 512)
+	to = append(append(to, name...), 0)
+	for _, n := range [...]int64{
 		int64(st.Mode), int64(st.Dev), int64(st.Ino), int64(st.Rdev), st.Size, //nolint:gosec,unconvert // only compared
 		int64(st.Mtim.Sec), int64(st.Mtim.Nsec), int64(st.Ctim.Sec), int64(st.Ctim.Nsec), //nolint:unconvert // narrower on other systems
 	} {
-		_ = binary.Write(w.sum, binary.LittleEndian, n) // a hash takes everything
+		to = binary.LittleEndian.AppendUint64(to, uint64(n)) //nolint:gosec // only compared
 	}
+	return to
 }
 
 // markContents returns a digest of the content of files below dir. What cannot

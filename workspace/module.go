@@ -88,9 +88,9 @@ type module struct {
 
 // findModules looks for what of the base's submodules the repository has.
 func (c *creation) findModules(ctx context.Context) error {
-	links, err := c.w.gitlinks(ctx, c.repo, c.ws.Base)
-	if err != nil || len(links) == 0 {
-		return err
+	links := c.checkedOut.links
+	if len(links) == 0 {
+		return nil
 	}
 	homes := []string{filepath.Join(c.at.gitDir, "modules"), filepath.Join(c.repo.common, "modules")}
 	return c.findModulesOf(ctx, c.repo, c.ws.Base, links, homes, nil, 0)

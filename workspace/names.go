@@ -70,19 +70,30 @@ func (c *creation) checkBranchName() error {
 	return nil
 }
 
-// checkBranchFree refuses a branch that is there, in any case of its letters.
-func (c *creation) checkBranchFree(ctx context.Context) error {
-	out, err := c.git.run(ctx, c.repo.in("for-each-ref", "--format=%(refname)%00", "refs/heads/"))
+// listBranches lists the branches of the repository.
+func (c *creation) listBranches(ctx context.Context) error {
+	out, err := c.git.run(ctx, c.repo.in("for-each-ref", "--format=%(objectname) %(refname)%00", "refs/heads/"))
 	if err != nil {
 		return failed("list the branches", err)
 	}
+	c.branches = map[string]string{}
+	for entry := range strings.SplitSeq(string(out), "\x00") {
+		id, name, _ := strings.Cut(strings.TrimPrefix(entry, "\n"), " ")
+		if name, is := strings.CutPrefix(name, "refs/heads/"); is {
+			c.branches[name] = id
+		}
+	}
+	return nil
+}
+
+// checkBranchFree refuses a branch that is there, in any case of its letters.
+func (c *creation) checkBranchFree() error {
 	branch := c.ws.Branch
-	for name := range strings.SplitSeq(string(out), "\x00") {
-		name = strings.TrimPrefix(strings.TrimPrefix(name, "\n"), "refs/heads/")
-		switch {
-		case name == branch:
-			return caisson.Errorf(caisson.CodeBranchExists, "branch %s exists", branch)
-		case strings.EqualFold(name, branch):
+	if _, is := c.branches[branch]; is {
+		return caisson.Errorf(caisson.CodeBranchExists, "branch %s exists", branch)
+	}
+	for name := range c.branches {
+		if strings.EqualFold(name, branch) {
 			return caisson.Errorf(caisson.CodeBranchExists, "branch %s exists, and %s differs from it only in case, which some disks do not tell apart", printable(name), branch)
 		}
 	}

@@ -70,16 +70,10 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		return failed("look at the shadow", err)
 	}
 	refs := map[string]string{"refs/heads/" + c.ws.Branch: c.ws.Base, baseRef: c.ws.Base}
-	tree, tip, err := c.treeAndTip(ctx)
-	if err != nil {
-		return failed("look at the base", err)
-	}
 	if c.ws.BaseRef != "" {
-		refs["refs/heads/"+c.ws.BaseRef] = cmp.Or(tip, c.ws.Base)
-	}
-	index, err := readInside(filepath.Dir(c.index()), "index", 1<<30)
-	if err != nil {
-		return failed("copy the index", err)
+		if refs["refs/heads/"+c.ws.BaseRef], err = c.baseTip(ctx); err != nil {
+			return failed("look at branch "+c.ws.BaseRef, err)
+		}
 	}
 	var packed bytes.Buffer
 	packed.WriteString("# pack-refs with: sorted\n")
@@ -91,7 +85,7 @@ func (c *creation) makeShadow(ctx context.Context) error {
 		{"git/HEAD", []byte("ref: refs/heads/" + c.ws.Branch + "\n")},
 		{"git/packed-refs", packed.Bytes()},
 		{"git/objects/info/alternates", []byte(strings.Join(objects, "\n") + "\n")},
-		{"git/index", index},
+		{"git/index", c.index},
 		{"git/config", c.shadowConfig()},
 		{"git/shallow", c.repo.shallow()},
 		{"git/" + lfsName, []byte(lfsScript)},
@@ -112,20 +106,24 @@ func (c *creation) makeShadow(ctx context.Context) error {
 	if err := c.makeModules(ctx); err != nil {
 		return err
 	}
-	return c.w.writeState(c.ws, state{Refs: listRefs(refs), Tip: c.ws.Base, Snapshot: taken{c.ws.Base, tree, c.ws.Base}})
+	seen, err := json.Marshal(state{Refs: listRefs(refs), Tip: c.ws.Base, Snapshot: taken{c.ws.Base, c.checkedOut.tree, c.ws.Base}})
+	if err != nil {
+		return err
+	}
+	if err := c.write(at("state"), seen, 0o600); err != nil {
+		return failed("note what was seen", err)
+	}
+	return nil
 }
 
-// treeAndTip returns the tree of the base, and where the branch is now that it
-// was named by: "" where there is none.
-func (c *creation) treeAndTip(ctx context.Context) (tree, tip string, err error) {
-	tree, err = c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--end-of-options", c.ws.Base+"^{tree}"))
-	if err != nil || c.ws.BaseRef == "" {
-		return tree, "", err
+// baseTip returns where the branch is that the base was named by; the base itself
+// stands for one that has gone, or leads to no commit.
+func (c *creation) baseTip(ctx context.Context) (string, error) {
+	if c.branches[c.ws.BaseRef] == c.ws.Base {
+		return c.ws.Base, nil
 	}
-	if tip, err = c.w.branchTip(ctx, c.repo, c.ws.BaseRef); err != nil {
-		tip = "" // the base stands for it
-	}
-	return tree, tip, nil
+	tip, err := c.w.branchTip(ctx, c.repo, c.ws.BaseRef)
+	return cmp.Or(tip, c.ws.Base), err
 }
 
 // shadowConfig is the configuration inside.

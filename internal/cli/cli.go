@@ -101,7 +101,7 @@ before it happens, and done inside the boundary.`,
 	root.SetFlagErrorFunc(usageOf)
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
-		a.runCommand(), a.runsCommand(), a.reviewCommand(), a.sandboxCommand(), a.serveCommand(), a.workspaceCommand(), a.policyCommand(),
+		a.runCommand(), a.runsCommand(), a.reviewCommand(), a.sandboxCommand(), a.serveCommand(), a.workspaceCommand(), a.taskCommand(), a.policyCommand(),
 		a.auditCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()

@@ -92,6 +92,15 @@ func syntaxError(file string, err error) error {
 // Line is where the value stands, from 1.
 func (v Value) Line() int { return v.node.Line }
 
+// TextLine is where the first line of a string's text stands, from 1: for a
+// block it is the line after the one that begins it.
+func (v Value) TextLine() int {
+	if v.node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		return v.node.Line + 1
+	}
+	return v.node.Line
+}
+
 // Errorf returns an error at this value.
 func (v Value) Errorf(format string, args ...any) error {
 	message := fmt.Sprintf(format, args...)

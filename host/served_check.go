@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
@@ -163,6 +166,16 @@ func (s *session) checkMounts(ctx context.Context) Finding {
 	return f
 }
 
+// setLimit tells the kernel a limit.
+func setLimit(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
 func (s *session) checkLimits() Finding {
 	f := Finding{What: "limits", OK: true, Says: "as they were set"}
 	if len(s.measured.limits) == 0 {
@@ -176,7 +189,7 @@ func (s *session) checkLimits() Finding {
 			continue
 		}
 		f.Says = fmt.Sprintf("%s was %q and not %q", filepath.Base(path), now[path], want)
-		if err := os.WriteFile(path, []byte(want), 0); err != nil {
+		if err := setLimit(path, want); err != nil {
 			f.OK, f.Fix = false, again
 			return f
 		}

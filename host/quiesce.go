@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -24,7 +25,7 @@ func (s *session) quiesceAll(ctx context.Context, cause caisson.Cause) error {
 		}
 		requests <- s.broker.Quiesce(ctx)
 	}()
-	err := s.served.quiesce(ctx, cause)
+	err := s.served.quiesce(ctx, cmp.Or(cause, caisson.CauseParent)) // without a cause nobody would be asked
 	requestErr := <-requests
 	if caisson.CodeOf(requestErr) == caisson.CodeOrphanAlive { // with the box all of it ends
 		requestErr = s.box.Close()

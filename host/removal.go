@@ -84,6 +84,9 @@ func (h *Host) removable(ctx context.Context, want BoxRemoveRequest) ([]caisson.
 				err = caisson.Errorf(caisson.CodeStateInvalid, "sandbox %s goes with its run %s", v.ID, v.Run).WithHint("End that: `caisson runs cancel %s`.", v.Run)
 			}
 		}
+		if err == nil {
+			err = removedAlready(r)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -92,6 +95,15 @@ func (h *Host) removable(ctx context.Context, want BoxRemoveRequest) ([]caisson.
 		}
 	}
 	return runs, nil
+}
+
+// removedAlready says that a sandbox is gone for good.
+func removedAlready(r caisson.Run) error {
+	if !isServed(r) || !r.State.Terminal() {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is gone: its run is over (%s)", r.ID, r.State).
+		WithHint("`caisson sandbox create` makes another; `caisson sandbox exec` works in its workspace without one.")
 }
 
 func (h *Host) inspectBox(ctx context.Context, r caisson.Run, tasks []caisson.Task, want BoxRemoveRequest) (BoxRemoval, error) {

@@ -31,6 +31,10 @@ type Ledger interface {
 	// Append adds an event of a kind that no other method writes. body is
 	// marshalled and made canonical.
 	Append(ctx context.Context, drive Drive, kind EventKind, body any) error
+	// Note adds an EventNote to the chain of a run, or of the empty run where it is
+	// not on record: what was done to what belongs to it while nobody drove it, or
+	// beside its driver. Inbox.
+	Note(ctx context.Context, run RunID, body any) error
 	// Events returns at most limit events of a run after seq, in order (limit 0: all).
 	Events(ctx context.Context, run RunID, after int64, limit int) ([]Event, error)
 	// Wait returns the number of events of a run as soon as it is over after.
@@ -98,6 +102,9 @@ type LedgerRuns interface {
 	// state running, its clock is stopped at its last event and started anew.
 	TakeLease(ctx context.Context, run RunID, inst InstanceID, prev Fence) (Lease, error)
 	ReleaseLease(ctx context.Context, drive Drive) error
+	// Lease returns the lease of a run, which costs less than the run. Its
+	// Instance is empty where nobody holds it; Taken is not told.
+	Lease(ctx context.Context, run RunID) (Lease, error)
 	// Pool returns the budget of the tree that a run belongs to.
 	Pool(ctx context.Context, run RunID) (Pool, error)
 }
@@ -179,6 +186,7 @@ type LedgerCalls interface {
 // ReviewFilter chooses reviews. Oldest first.
 type ReviewFilter struct {
 	Run    RunID
+	Call   CallID // costs nothing for those of other calls
 	States []ReviewState
 	Limit  int
 }

@@ -26,6 +26,8 @@ type RunSpec struct {
 	RepoPolicy Digest `json:"repo_policy,omitempty"`
 	// Session says that it is a person's own command in a sandbox, and no agent.
 	Session Session `json:"session,omitempty"`
+	// ReadOnly: what runs cannot change the workspace.
+	ReadOnly bool `json:"read_only,omitempty"`
 	// Dir is where the person stood, for listings.
 	Dir string `json:"dir"`
 	By  string `json:"by"`

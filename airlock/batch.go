@@ -152,6 +152,9 @@ func (b *batch) load() error {
 }
 
 func (b *batch) read(it *item) error {
+	if it.req.New && !it.known && it.place == idle {
+		return nil
+	}
 	rec, err := b.ledger().Call(b.io(), it.req.ID)
 	switch {
 	case caisson.CodeOf(err) == caisson.CodeCallUnknown, caisson.CodeOf(err) == caisson.CodeNotFound:

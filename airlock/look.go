@@ -81,12 +81,12 @@ func (b *batch) allow(it *item) error {
 func (b *batch) prepareItem(it *item) error {
 	input := json.RawMessage(it.req.Input)
 	if it.known && it.rec.Review != "" {
-		reviews, err := b.ledger().Reviews(b.io(), caisson.ReviewFilter{Run: b.door.drive.Run})
+		reviews, err := b.ledger().Reviews(b.io(), caisson.ReviewFilter{Call: it.req.ID})
 		if err != nil {
 			return &readError{fmt.Errorf("read reviews: %w", err)}
 		}
 		for _, r := range reviews {
-			if r.Call.ID == it.req.ID && r.Decision != nil && r.Decision.Kind == caisson.Modify {
+			if r.Decision != nil && r.Decision.Kind == caisson.Modify {
 				input = r.Decision.Input
 			}
 		}

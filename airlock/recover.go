@@ -149,7 +149,7 @@ func (b *batch) unknownAnswered(it *item) error {
 // left for it, so that it has the same id after a crash.
 func (b *batch) retry(it *item) error {
 	req := it.req
-	req.ID = it.req.ID.Nested(0)
+	req.ID, req.New = it.req.ID.Nested(0), false
 	again := &item{req: req, of: it}
 	it.place = retried
 	b.items = append(b.items, again)

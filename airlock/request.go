@@ -18,6 +18,8 @@ type Request struct {
 	Name       string       // as asked for
 	Tool       caisson.Tool // nil: there is no such tool; the call is refused with CodeToolUnknown
 	Input      string       // as written, not yet parsed
+	// New: the ledger has no row of it, as its id was made just now.
+	New bool
 	// Ask, where set, is called before a person is asked about it: with an error
 	// nobody is, and the call ends as not started, with that error.
 	Ask func() error

@@ -53,6 +53,10 @@ var metrics = slices.Concat(enginesMetrics(), []metric{
 	{name: "airlock.call", n: 1000, measure: airlockCall, must: []bound{most("ratio", 4)}},
 	{name: "review.decide", n: 200, measure: reviewDecide, must: []bound{most("ours", 10)}},
 	{name: "open.parked", n: 10_000, measure: openParked, must: []bound{most("ours", 1000)}},
+	{name: "control.rtt", n: 1000, measure: controlRTT, must: []bound{most("ours", 5), most("p99", 25)}},
+	{name: "control.rtt100", n: 2000, measure: controlRTT100, must: []bound{most("p99", 50)}},
+	{name: "control.idle100", n: 20, measure: controlIdle, must: []bound{most("ours", 0.2), most("rss_mib", 80)}},
+	{name: "control.restart100", n: oldRequests, longest: makingFor, measure: controlRestart, must: []bound{most("ours", 3000)}},
 	{name: "workspace.create", n: 40, measure: workspaceCreate, must: []bound{most("ratio", 1.5)}},
 	{name: "workspace.create.big", n: 200, longest: checkoutsFor, measure: workspaceCreateBig, must: []bound{most("ratio", 1.5)}},
 	{name: "workspace.snapshot", n: 200, longest: bigFor, measure: workspaceSnapshot, must: []bound{most("ratio", 2), most("ours", 1000)}},
@@ -80,15 +84,19 @@ func run(ctx context.Context, args []string, in io.Reader, out, progress io.Writ
 	b := &bench{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture and proxy.throughput, runs of open.parked, thousands of files of workspace.create.big, .snapshot and .inspect (0: what the metric wants)")
+	flags.IntVar(&b.n, "n", 0, "rounds of each metric; MiB of capture and proxy.throughput, runs of open.parked, seconds of control.idle100, old requests of a channel of control.restart100, thousands of files of workspace.create.big, .snapshot and .inspect (0: what the metric wants)")
 	flags.StringVar(&b.bin, "bin", "bin", "directory with caisson and caisson-guest")
 	flags.StringVar(&b.dir, "dir", "", "directory for what is written (the state directory, else the working directory)")
 	ledger := flags.String("decider", "", "decide the reviews of this ledger that standard input names; review.decide starts it")
+	served := flags.String("brokers", "", "serve the control channels in this directory; control.idle100 and control.restart100 start it")
 	if err := flags.Parse(args); err != nil {
 		return caisson.ExitUsage
 	}
 	if *ledger != "" {
 		return status(progress, decider(ctx, *ledger, in, out))
+	}
+	if *served != "" {
+		return status(progress, brokers(ctx, *served, in, out))
 	}
 	chosen, err := choose(flags.Args())
 	if err == nil {

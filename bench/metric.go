@@ -37,6 +37,7 @@ type result struct {
 	OK       bool     `json:"ok"`
 
 	Size      int      `json:"size,omitempty"` // of what one round handles
+	P99       *float64 `json:"p99,omitempty"`  // ours at most, in 99 of 100 rounds
 	GrowthMiB *float64 `json:"growth_mib,omitempty"`
 	RSSMiB    *float64 `json:"rss_mib,omitempty"`
 	CPUMs     *float64 `json:"cpu_ms,omitempty"`    // processor time of ours
@@ -52,7 +53,7 @@ func (r result) judged(m metric) result {
 		r.Base, r.Ratio = &base, &ratio
 	}
 	r.Ours = rounded(r.Ours)
-	fields := map[string]*float64{"ours": &r.Ours, "ratio": r.Ratio, "growth_mib": r.GrowthMiB, "rss_mib": r.RSSMiB, "cpu_ms": r.CPUMs}
+	fields := map[string]*float64{"ours": &r.Ours, "ratio": r.Ratio, "growth_mib": r.GrowthMiB, "rss_mib": r.RSSMiB, "cpu_ms": r.CPUMs, "p99": r.P99}
 	var texts []string
 	for _, b := range m.must {
 		texts = append(texts, b.String())

@@ -77,6 +77,7 @@ network:
   - {host: DB.internal, ports: [5432, 5433], private: true}
   - localhost:8080
 network_unknown: review
+agents: {credentials: [{file: .codex/auth.json, expires: last_refresh}, {file: .a/b.json, keys: [x, y]}]}
 credentials: [{env: API_TOKEN, host: api.example.com}, {env: KEY, host: Other.com, header: x-api-key}]
 verbs:
   gh.pr.create:
@@ -89,6 +90,10 @@ verbs:
     memory: 1GiB
     env: [GH_TOKEN]
     description: Open a pull request.
+tasks:
+  roles:
+    executor: {agent: [claude, -p, "{prompt}", --quiet]}
+    reviewer: {model: openai/gpt-5}
 `
 
 func TestEverySetting(t *testing.T) {
@@ -111,6 +116,7 @@ func TestEverySetting(t *testing.T) {
 		},
 		NetworkUnknown: "review",
 		Credentials:    []Credential{{"API_TOKEN", rule.Host{Name: "api.example.com"}, "Authorization"}, {"KEY", rule.Host{Name: "other.com"}, "X-Api-Key"}},
+		Logins:         []Login{{File: ".codex/auth.json", Expires: "last_refresh"}, {File: ".a/b.json", Keys: []string{"x", "y"}}},
 		Review:         Review{48 * time.Hour, time.Hour, 500 * time.Millisecond}, OnUnknown: "tell",
 		Prices:       map[string]caisson.Price{"x/m": {Input: 3e6, Output: 15e6, CacheRead: 3e5, CacheWrite: 3e6}},
 		Instructions: []string{"AGENTS.md", "/home/u/rules.md"}, StateDir: "/var/lib/caisson",
@@ -119,11 +125,13 @@ func TestEverySetting(t *testing.T) {
 		Verbs: []declared.Verb{{
 			Name: "gh.pr.create", Description: "Open a pull request.", Dir: "host-repo", Verdict: "allow", Timeout: 30 * time.Second, Output: 2048, Memory: 1 << 30, Env: []string{"GH_TOKEN"},
 			Input: []declared.Field{
-				{Name: "title", Type: "string", Max: declared.MostText}, {Name: "draft", Type: "boolean", Optional: true, Max: declared.MostText},
+				{Name: "title", Type: "string", Max: declared.MostText},
+				{Name: "draft", Type: "boolean", Optional: true, Max: declared.MostText},
 				{Name: "label", Type: "string", Max: 10, Enum: []string{"bug", "docs"}, Description: "one"},
 			},
 			Run: templates("gh", "pr", "create", "--title={title}", "{{x}}", "--head", "{branch}"),
 		}},
+		Tasks: Tasks{Executor: TaskRole{Agent: []string{"claude", "-p", PromptPlace, "--quiet"}}, Reviewer: TaskRole{Model: "openai/gpt-5"}},
 	}
 	if diff := cmp.Diff(want, c, sameConfig()); diff != "" {
 		t.Error(diff)
@@ -273,6 +281,19 @@ func TestInvalid(t *testing.T) {
 		"credentials: [{env: A, host: a.com, header: \"a: b\"}]":            `config-invalid`,
 		"credentials: [{env: A, host: a.com}, {env: A, host: b.com}]":       `config-invalid`,
 		"credentials: [{env: A, host: a.com}, {env: B, host: A.com}]":       `config-invalid`,
+		"agents: {credentials: [{expires: a}]}":                             `config-invalid config.yaml:1: agents.credentials[0]: a login has a file`,
+		"agents: {credentials: [{file: /etc/shadow}]}":                      `config-invalid`,
+		"agents: {credentials: [{file: ../x}]}":                             `config-invalid`,
+		"agents: {credentials: [{file: a/../x}]}":                           `config-invalid`,
+		"agents: {credentials: [{file: a//x}]}":                             `config-invalid`,
+		"agents: {credentials: [{file: ./x}]}":                              `config-invalid`,
+		"agents: {credentials: [{file: .}]}":                                `config-invalid`,
+		"agents: {credentials: [{file: a/}]}":                               `config-invalid`,
+		"agents: {credentials: [{file: \"a\\nb\"}]}":                        `config-invalid`,
+		"agents: {credentials: [{file: a, expires: b..c}]}":                 `config-invalid`,
+		"agents: {credentials: [{file: a, keys: [b, b]}]}":                  `config-invalid`,
+		"agents: {credentials: [{file: a}, {file: a}]}":                     `config-invalid config.yaml:1: agents.credentials[1]: "a" is there twice`,
+		"agents: {secrets: []}":                                             `config-invalid`,
 		"on_unknown: maybe":                                                 `config-invalid`,
 		"model_prices: {x/m: {input: 3 USD}}":                               `config-invalid config.yaml:1: model_prices.x/m: the price of output is missing`,
 		"model_prices: {x/m: {input: -3 USD, output: 1 USD}}":               `limit-invalid`,
@@ -376,7 +397,7 @@ func templates(texts ...string) []declared.Template {
 
 func TestRepositoryRow(t *testing.T) {
 	for _, s := range Reference() {
-		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "floor.disk", "floor.memory", "trash.days", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh", "workspace.mode", "verbs"}, s.Key); mayNot != (s.Repository == "no") {
+		if mayNot := slices.Contains([]string{"model", "engine", "env", "caches", "ptrace", "mounts", "credentials", "agents.credentials", "floor.disk", "floor.memory", "trash.days", "model_prices", "state_dir", "containers.image", "containers.base", "containers.refresh", "workspace.mode", "verbs", "tasks.roles.executor", "tasks.roles.reviewer"}, s.Key); mayNot != (s.Repository == "no") {
 			t.Errorf("%s says %q of repositories", s.Key, s.Repository)
 		}
 	}
@@ -453,9 +474,11 @@ mounts: [{source: /a, target: /b, write: true}]
 model_prices: {p/m: {input: 1 USD, output: 2 USD}}
 state_dir: /s
 credentials: [{env: T, host: a.com}]
+agents: {credentials: [{file: .a/b}]}
 containers: {image: i, base: b}
 workspace: {mode: clone}
 verbs: {a.b: {run: [x]}}
+tasks: {roles: {executor: {agent: [a]}}}
 `
 	c, err := Load(File{Name: "f", Data: []byte(full)}, File{})
 	if err != nil {

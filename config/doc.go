@@ -44,6 +44,7 @@ type Config struct {
 	// NetworkUnknown is UnknownDeny or UnknownReview.
 	NetworkUnknown string
 	Credentials    []Credential
+	Logins         []Login // of agents, that sandboxes share with the person
 	Review         Review
 	OnUnknown      string // ask or tell
 	Prices         map[string]caisson.Price
@@ -53,6 +54,7 @@ type Config struct {
 	// WorkspaceMode is how workspaces are made; empty: as the engine needs it.
 	WorkspaceMode caisson.WorkspaceMode
 	Verbs         []declared.Verb // that sandboxes may ask for, beside the built-in ones
+	Tasks         Tasks
 
 	origins map[string]string
 }

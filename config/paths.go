@@ -70,6 +70,9 @@ func (d Dirs) Workspaces() string { return filepath.Join(d.State, "workspaces") 
 // Sandboxes holds a directory for each sandbox.
 func (d Dirs) Sandboxes() string { return filepath.Join(d.State, "sandboxes") }
 
+// Programs holds the programs that sandboxes are lent, each by its digest.
+func (d Dirs) Programs() string { return filepath.Join(d.State, "programs") }
+
 // Spill holds full outputs, by run and call.
 func (d Dirs) Spill() string { return filepath.Join(d.State, "spill") }
 

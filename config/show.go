@@ -47,6 +47,8 @@ func (c Config) Value(key string) string {
 		return c.NetworkUnknown
 	case "credentials":
 		return strings.Join(credentialTexts(c.Credentials), ", ")
+	case "agents.credentials":
+		return strings.Join(loginTexts(c.Logins), ", ")
 	case "on_unknown":
 		return c.OnUnknown
 	case "model_prices":
@@ -63,6 +65,10 @@ func (c Config) Value(key string) string {
 		return string(c.WorkspaceMode)
 	case "verbs":
 		return strings.Join(verbTexts(c.Verbs), ", ")
+	case "tasks.roles.executor":
+		return c.Tasks.Executor.String()
+	case "tasks.roles.reviewer":
+		return c.Tasks.Review().String()
 	case "state_dir":
 		return c.StateDir
 	}

@@ -106,7 +106,8 @@ type Broker struct {
 	tickDue    time.Duration
 	published  int // answers since the last trim
 	replays    int
-	untold     bool // the status file is not what it should be
+	shown      caisson.ControlStatusFile // told last
+	untold     bool                      // the status file is not what it should be
 }
 
 // Done is closed when the broker has ended: nothing of it runs any more.
@@ -188,14 +189,15 @@ func (b *Broker) owned(ctx context.Context) error {
 	return err
 }
 
-// leaseHeld asks the ledger whether the broker's fence is still the lease's.
+// leaseHeld asks the ledger whether the broker's fence is still the lease's. It
+// is asked at every request, and takes less time than a context that can end.
 func (b *Broker) leaseHeld(ctx context.Context) error {
-	r, err := b.s.o.Ledger.Run(ctx, b.o.Drive.Run)
+	lease, err := b.s.o.Ledger.Lease(context.WithoutCancel(ctx), b.o.Drive.Run)
 	if err != nil {
 		return err
 	}
-	if r.Lease.Fence != b.o.Drive.Fence || r.Lease.Instance == "" {
-		return caisson.Errorf(caisson.CodeLeaseLost, "another process holds run %s: its fence is %d, not %d", r.ID, r.Lease.Fence, b.o.Drive.Fence)
+	if lease.Fence != b.o.Drive.Fence || lease.Instance == "" {
+		return caisson.Errorf(caisson.CodeLeaseLost, "another process holds run %s: its fence is %d, not %d", lease.Run, lease.Fence, b.o.Drive.Fence)
 	}
 	return nil
 }

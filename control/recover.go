@@ -38,7 +38,7 @@ func (s *Service) broker(ctx context.Context, o Sandbox, files *channel.Files) *
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), counts: make(chan struct{}, 1), ticks: make(chan struct{}, 1),
 		done: make(chan struct{}), changed: make(chan struct{}),
 		reasons: map[caisson.Code]parked{}, running: map[caisson.RequestID]*request{}, waiting: map[caisson.RequestID]*request{},
-		repair: map[caisson.RequestID]bool{}, remove: func() {},
+		repair: map[caisson.RequestID]bool{}, remove: func() {}, untold: true,
 	}
 	b.ctx, b.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if o.Owned == nil {
@@ -117,7 +117,7 @@ func (b *Broker) rebuild(ctx context.Context) error {
 	}
 	var missing []caisson.RequestID
 	for _, r := range names {
-		if _, answered := b.files.Has(r.ID); !answered && !b.open(r.ID) {
+		if !b.files.Noted(r.ID) && !b.open(r.ID) {
 			missing = append(missing, r.ID)
 		}
 	}

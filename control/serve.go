@@ -107,7 +107,7 @@ func (b *Broker) serve(ctx context.Context, r *request) {
 		return
 	}
 	settled, err := b.o.Door.Settle(ctx, []airlock.Request{{
-		ID: r.record.Call, Name: r.record.Verb, Tool: b.verb(r.record.Verb), Input: string(r.input), Ask: func() error { return b.mayAsk(r) },
+		ID: r.record.Call, Name: r.record.Verb, Tool: b.verb(r.record.Verb), Input: string(r.input), New: !r.resumed, Ask: func() error { return b.mayAsk(r) },
 	}})
 	b.mu.Lock()
 	r.executor = nil
@@ -276,6 +276,6 @@ func (b *Broker) reject(r caisson.RequestRecord, why *caisson.Error) {
 		}
 		return
 	}
-	r.Rejected = why
+	r.Rejected, r.At = why, b.s.o.Ledger.Now()
 	b.publish(r, nil)
 }

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -155,18 +156,43 @@ func (b *Broker) Status() caisson.ControlStatusFile {
 	return s
 }
 
-// tell publishes the status. One that cannot be written is tried again with the
-// next tick.
+// tell publishes the status where it is not what was published last: most counts
+// have settled by then. One that cannot be written is tried again with the next
+// tick.
 func (b *Broker) tell() {
+	now := b.Status()
+	b.mu.Lock()
+	told := !b.untold && sameStatus(b.shown, now)
+	b.mu.Unlock()
+	if told {
+		return
+	}
 	ctx, done := b.writing()
 	defer done()
 	err := b.owned(ctx)
 	if err == nil {
-		err = b.files.Status(b.Status())
+		err = b.files.Status(now)
 	}
 	b.mu.Lock()
-	b.untold = err != nil
+	b.untold, b.shown = err != nil, now
 	b.mu.Unlock()
+}
+
+func sameStatus(a, b caisson.ControlStatusFile) bool {
+	if !slices.Equal(a.Waiting, b.Waiting) {
+		return false
+	}
+	a.Waiting, b.Waiting = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+// doubtStatus has the status told again though nothing has changed: a client has
+// read one that is not ours.
+func (b *Broker) doubtStatus() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.untold = true
+	signal(b.counts)
 }
 
 // identity is what the sandbox is told of the channel.
@@ -185,7 +211,7 @@ func (b *Broker) identity() caisson.ControlIdentityFile {
 		if effect == "" || spec.CallsTools {
 			effect = caisson.EffectUnsafe
 		}
-		id.Verbs = append(id.Verbs, caisson.ControlVerb{Name: spec.Ref.Name, Description: spec.Description, Schema: spec.Schema, Effect: effect})
+		id.Verbs = append(id.Verbs, caisson.ControlVerb{Name: VerbOf(tool), Description: spec.Description, Schema: spec.Schema, Effect: effect})
 	}
 	return id
 }

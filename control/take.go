@@ -29,15 +29,11 @@ func (b *Broker) take() {
 	if !b.current() {
 		return
 	}
-	claimed := false
 	for some := range slices.Chunk(ids, takeTogether) {
 		if b.ctx.Err() != nil || !b.taking() {
 			return
 		}
-		claimed = b.takeSome(some, seen) || claimed
-	}
-	if claimed {
-		signal(b.wake) // there may be more than one look has found
+		b.takeSome(some, seen)
 	}
 	b.trim()
 }
@@ -47,8 +43,7 @@ func (b *Broker) take() {
 const takeTogether = 32
 
 // takeSome claims and records some requests, and has them begin in their order.
-// false: none of them could be taken.
-func (b *Broker) takeSome(ids []caisson.RequestID, seen time.Duration) bool {
+func (b *Broker) takeSome(ids []caisson.RequestID, seen time.Duration) {
 	var taken []*request
 	places := 0 // that are taken by those before
 	for _, id := range ids {
@@ -62,20 +57,23 @@ func (b *Broker) takeSome(ids []caisson.RequestID, seen time.Duration) bool {
 		}
 	}
 	errs := make([]error, len(taken))
+	record := func(i int) {
+		ctx, done := b.writing()
+		defer done()
+		errs[i] = b.s.o.Ledger.TakeRequest(ctx, b.o.Drive, taken[i].record)
+	}
 	var recording sync.WaitGroup
-	for i, r := range taken {
-		recording.Go(func() {
-			ctx, done := b.writing()
-			defer done()
-			errs[i] = b.s.o.Ledger.TakeRequest(ctx, b.o.Drive, r.record)
-		})
+	for i := 1; i < len(taken); i++ {
+		recording.Go(func() { record(i) })
+	}
+	if len(taken) > 0 {
+		record(0)
 	}
 	recording.Wait()
 	_ = fault.Point("control.taken")
 	for i, r := range taken {
 		b.admit(r, errs[i])
 	}
-	return len(taken) > 0
 }
 
 func (b *Broker) taking() bool {
@@ -132,11 +130,11 @@ func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *re
 	}
 	ch := b.Status()
 	r := &request{seen: seen, record: caisson.RequestRecord{
-		Run: b.o.Drive.Run, Generation: ch.Generation, ID: id, Call: caisson.NewRequestCallID(b.o.Drive.Run, ch.Generation, id), At: b.s.o.Ledger.Now(),
+		Run: b.o.Drive.Run, Generation: ch.Generation, ID: id, Call: caisson.NewRequestCallID(b.o.Drive.Run, ch.Generation, id),
 	}}
 	asked, refused := b.check(id, body, err, seen, places)
 	if refused != nil {
-		r.record.Rejected = bare(refused)
+		r.record.Rejected, r.record.At = bare(refused), b.s.o.Ledger.Now()
 	}
 	if asked.Verb != "" {
 		r.record.Verb, r.record.Input = asked.Verb, compact(asked.Input)
@@ -175,7 +173,7 @@ func (b *Broker) check(id caisson.RequestID, body []byte, unread error, seen tim
 	r, refused := decode(body, id, now.Generation, now.Epoch, b.s.o.Boot()-seen)
 	if refused != nil {
 		if refused.Code == caisson.CodeGenerationStale || refused.Code == caisson.CodeRequestExpired {
-			signal(b.counts) // it may have read a status that is not ours
+			b.doubtStatus()
 		}
 		return r, refused
 	}
@@ -215,7 +213,7 @@ func (b *Broker) verbs() []caisson.Tool {
 
 func (b *Broker) verb(name string) caisson.Tool {
 	for _, tool := range b.verbs() {
-		if tool.Spec().Ref.Name == name {
+		if VerbOf(tool) == name {
 			return tool
 		}
 	}
@@ -247,7 +245,7 @@ func (b *Broker) admit(r *request, err error) {
 // unrecorded answers a request that the ledger did not take. Its id is used up
 // for as long as the answer is there; nothing was done under it.
 func (b *Broker) unrecorded(r *request, why *caisson.Error) {
-	r.record.Rejected = why
+	r.record.Rejected, r.record.At = why, b.s.o.Ledger.Now()
 	b.publish(r.record, nil)
 }
 

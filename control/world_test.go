@@ -296,11 +296,13 @@ func (w *world) happened() {
 	w.seen = make(chan struct{})
 }
 
-// await waits until is holds; it is asked whenever something was published.
+// await waits until is holds; it is asked whenever something was published, and
+// from time to time for what is only in the broker's memory.
 func (w *world) await(what string, is func() bool) {
 	w.t.Helper()
-	timeout := time.NewTimer(60 * time.Second)
+	timeout, again := time.NewTimer(60*time.Second), time.NewTicker(50*time.Millisecond)
 	defer timeout.Stop()
+	defer again.Stop()
 	for {
 		w.mu.Lock()
 		seen := w.seen
@@ -310,6 +312,7 @@ func (w *world) await(what string, is func() bool) {
 		}
 		select {
 		case <-seen:
+		case <-again.C:
 		case <-timeout.C:
 			w.t.Fatalf("waited in vain for %s; status %+v", what, w.status())
 		}

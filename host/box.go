@@ -64,6 +64,7 @@ func (h *Host) boxSpec(c config.Config, run caisson.RunSpec, ws *caisson.Workspa
 		}
 	}
 	if ws != nil {
+		spec.ReadOnly = run.ReadOnly
 		spec.Workspace, spec.GitCover, spec.GitDir = ws.Path, ws.Cover, ws.Shadow
 		lent := workspace.Lend(*ws)
 		spec.GitObjects, spec.GitTrees, spec.Home = lent.Objects, lent.Trees, ws.Home
@@ -75,7 +76,13 @@ func (h *Host) boxSpec(c config.Config, run caisson.RunSpec, ws *caisson.Workspa
 // of a run. It ends with this process.
 func (h *Host) boxFor(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) {
 	engine, look := h.engines[0], caisson.RunSpec{Limits: h.Config.Limits}
-	if ws.Run != "" {
+	if ws.Run == "" { // a task's
+		chosen, _, err := sandbox.Choose(ctx, h.engines, h.Config.Engine, h.Config.Require)
+		if err != nil {
+			return nil, err
+		}
+		engine = chosen
+	} else {
 		if run, err := h.Ledger.Run(ctx, ws.Run); err == nil {
 			look.Hide = run.Spec.Hide // git inside runs what the run has set up
 			if e, err := h.engine(run.Spec.Engine); err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-run/caisson/airlock"
 	"github.com/caisson-run/caisson/control"
 	"github.com/caisson-run/caisson/control/channel"
+	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/sandbox/container"
 	"github.com/caisson-run/caisson/sandbox/landlock"
 )
@@ -79,10 +80,14 @@ func (s *session) hasChannel() bool {
 	return s.within == nil && (s.run.Spec.Session == "" || s.served != nil)
 }
 
-// makeChannel makes the directories of the sandbox's channel, where it has one.
-func (s *session) makeChannel() error {
+// makeChannel makes the directories of the sandbox's channel, where it has one,
+// and has the client for it at hand.
+func (s *session) makeChannel() (err error) {
 	if !s.hasChannel() {
 		return nil
+	}
+	if s.programs, err = sandbox.KeepPrograms(s.host.Paths.Programs(), s.host.guest); err != nil {
+		return err
 	}
 	files, err := channel.Make(s.host.channelDir(s.record.ID))
 	if err != nil {
@@ -94,11 +99,12 @@ func (s *session) makeChannel() error {
 	return nil
 }
 
-// lendChannel adds the sandbox's channel to what its box is lent.
+// lendChannel adds the sandbox's channel, and its client, to what its box is lent.
 func (s *session) lendChannel(spec *caisson.SandboxSpec) {
 	if !s.hasChannel() {
 		return
 	}
+	spec.Programs = s.programs
 	dir, inside := s.host.channelDir(s.record.ID), caisson.ControlDir
 	if s.record.Engine == landlock.Name { // which shows nothing in place of another
 		inside = dir
@@ -121,22 +127,29 @@ func (s *session) openChannel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.mirror = s.newMirror(); s.mirror != nil {
+		if err := s.host.keepMirror(ctx, s.mirror); err != nil {
+			return err
+		}
+	}
 	service := s.host.brokers()
 	opened := make(chan struct{})
 	observe := func(n airlock.Notice) {
 		if <-opened; s.broker != nil {
 			s.broker.Observe(n)
 		}
+		s.seeTasks(n)
 	}
 	s.host.controls.keep(s.box)
 	s.broker, err = service.Open(ctx, control.Sandbox{
 		Dir: s.host.channelDir(s.record.ID), Drive: s.drive, Record: s.record, Generation: generation,
 		Door: s.requests(observe).Enter(s.drive, s.subject, s.binding(), s.box.ID()), Verbs: s.verbs, Bound: s.bound(),
-		Lost: func(context.Context) error { return s.box.Close() }, Aborted: s.aborted, Workspace: s.workDir(), Branch: s.branch(),
+		Lost: func(context.Context) error { return s.box.Close() }, Aborted: s.aborted, Workspace: s.workDir(), Branch: s.branch(), Guide: s.guide(),
 	})
 	close(opened)
 	if err != nil {
 		s.host.controls.forget(s.box)
+		s.host.dropMirror(s.mirror)
 	}
 	return err
 }
@@ -210,6 +223,7 @@ func (s *session) closeChannel(ctx context.Context) error {
 		return nil
 	}
 	defer s.host.controls.forget(s.box)
+	defer s.host.dropMirror(s.mirror)
 	r, err := s.host.Ledger.Run(ctx, s.run.ID)
 	if err == nil && r.CancelAsked != "" {
 		return s.broker.End(ctx, r.CancelAsked, "the run is being cancelled")

@@ -48,6 +48,7 @@ type Host struct {
 	engines    []caisson.Engine
 	outside    *verb.Outside
 	controls   controls
+	mirrors    mirrors
 	instance   *process.Registration // registered when this process first drives
 	left       error                 // why what killed processes left could not all be removed
 }
@@ -87,6 +88,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 // Close releases the ledger and the instance lock.
 func (h *Host) Close() error {
 	err := h.controls.close()
+	h.mirrors.close()
 	if h.instance != nil {
 		err = errors.Join(err, h.instance.Close())
 	}

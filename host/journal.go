@@ -126,7 +126,7 @@ func (h *Host) journalRemains(ctx context.Context) ([]remain, error) {
 	all, err := h.journals()
 	var found []remain
 	for _, j := range all {
-		r := remain{Remnant: caisson.Remnant{Kind: "file", Name: h.journalPath(j.Run), Live: true}, remove: func(ctx context.Context) error { return h.goOn(ctx, j) }}
+		r := remain{Remnant: caisson.Remnant{Kind: "file", Name: h.journalPath(j.Run), Live: true}, remove: func(ctx context.Context) error { return h.finishJournal(ctx, j) }}
 		ended, readErr := h.endedRun(ctx, j.Run)
 		inst, instErr := h.Ledger.Instance(ctx, j.Instance)
 		switch alive := process.InstanceLiveness(inst); {
@@ -157,7 +157,7 @@ func (h *Host) endedRun(ctx context.Context, id caisson.RunID) (bool, error) {
 }
 
 // goOn brings what a killed process began to its end.
-func (h *Host) goOn(ctx context.Context, j journal) error {
+func (h *Host) finishJournal(ctx context.Context, j journal) error {
 	if j.Op == journalRemove {
 		_, err := h.removeSteps(ctx, j)
 		return err

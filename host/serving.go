@@ -112,6 +112,7 @@ func (s *Serving) Run(ctx context.Context) error {
 	defer s.end(nil)
 	unhook := context.AfterFunc(ctx, func() { s.end(shutdownCause(ctx)) })
 	defer unhook()
+	s.host.followTasks()
 	var waking sync.WaitGroup
 	waking.Go(s.accept)
 	waking.Go(s.watch)

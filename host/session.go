@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-run/caisson/control"
 	"github.com/caisson-run/caisson/gate"
 	"github.com/caisson-run/caisson/internal/lockfile"
+	"github.com/caisson-run/caisson/login"
 	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/tool"
 	"github.com/caisson-run/caisson/workspace"
@@ -36,6 +37,7 @@ type session struct {
 	tools   *tool.Registry
 	door    *airlock.Door
 	broker  *control.Broker // of its channel; nil: there is none
+	mirror  *mirror         // of its task, in the channel; nil: it has no workspace
 
 	asked    caisson.SandboxSpec // of its box
 	measured baseline            // of a run that is kept open
@@ -47,6 +49,7 @@ type session struct {
 	use        *lockfile.Lock // of the workspace
 	parkAtOnce bool
 	telling    sync.Mutex           // of told: requests from inside import too
+	programs   string               // directory of programs for those inside; "" without a channel
 	told       string               // of the last import, so that it is told once
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles
 }
@@ -189,6 +192,9 @@ func (s *session) openBox(ctx context.Context) error {
 	if err == nil {
 		err = h.Ledger.Append(ctx, s.drive, caisson.EventIsolation, box.Isolation())
 	}
+	if err == nil {
+		err = s.shareLogins(ctx, login.In, loginsIn)
+	}
 	if err != nil {
 		return errors.Join(err, s.closeBox(ctx))
 	}
@@ -281,9 +287,9 @@ func (s *session) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
 	if s.within != nil {
-		return s.importWork(ctx)
+		return errors.Join(s.importWork(ctx), s.shareLogins(ctx, login.Out, loginsOut))
 	}
-	return errors.Join(s.closeChannel(ctx), s.importWork(ctx), s.closeBox(ctx), s.network.close(ctx))
+	return errors.Join(s.closeChannel(ctx), s.importWork(ctx), s.shareLogins(ctx, login.Out, loginsOut), s.closeBox(ctx), s.network.close(ctx))
 }
 
 // fail records that a run could not be taken up. It is paused with the reason:

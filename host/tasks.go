@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/task"
 	"github.com/caisson-run/caisson/task/flow"
-	"github.com/caisson-run/caisson/workspace"
 )
 
 // Tasks returns the tasks of this machine.
@@ -60,26 +58,17 @@ func (h *Host) FindTask(ctx context.Context, ref string) (caisson.Task, error) {
 
 // TaskNext says what comes next for a task.
 func (h *Host) TaskNext(ctx context.Context, t caisson.Task) (task.Prospect, error) {
-	w, err := h.Workflow(ctx, t)
-	if err != nil {
-		return task.Prospect{}, err
-	}
-	var facts flow.Facts
-	if n := len(t.Steps); n > 0 && t.Steps[n-1].After != "" {
-		if facts.Tree, err = h.TaskTree(ctx, t); err != nil {
-			return task.Prospect{}, err
-		}
-	}
-	p := task.Prospect{Task: t.ID, Step: flow.Next(w, t, facts), Missing: []string{}}
-	if task.Over(t.State) {
-		return p, nil
+	_, step, err := h.taskStep(ctx, t)
+	p := task.Prospect{Task: t.ID, Step: step, Missing: []string{}}
+	if err != nil || task.Over(t.State) {
+		return p, err
 	}
 	standing, err := task.Look(ctx, taskHost{h}, t)
 	if err != nil {
 		return p, err
 	}
 	p.Missing = append(p.Missing, task.Missing(t, standing)...)
-	return p, nil
+	return p, h.delivery(ctx, t, &p, standing.Merged)
 }
 
 // TaskTree returns the git tree of what a task's workspace holds now; "" where
@@ -148,11 +137,14 @@ func (h *Host) taskWorkspace(ctx context.Context, t caisson.Task) (ws caisson.Wo
 		return ws, false, err
 	}
 	for _, w := range all {
-		if w.ID == t.Workspace || (t.Workspace == "" && w.Branch == t.Branch) {
+		switch {
+		case w.ID == t.Workspace:
 			return w, true, nil
+		case w.Branch == t.Branch:
+			ws, there = w, true
 		}
 	}
-	return ws, false, nil
+	return ws, there, nil
 }
 
 // taskHost is what tasks need of a host.
@@ -173,10 +165,7 @@ func (s taskHost) Clean(ctx context.Context, t caisson.Task) (clean bool, err er
 	if err := s.h.bringHome(ctx, ws, box); err != nil {
 		return false, err
 	}
-	var changed bytes.Buffer
-	opts := workspace.DiffOptions{From: "refs/heads/" + ws.Branch, Stat: true, Out: &limited{to: &changed, left: 1}}
-	err = s.h.workspaces.Diff(ctx, ws, box, opts)
-	return changed.Len() == 0, err
+	return s.h.unchanged(ctx, ws, box)
 }
 
 // Merged implements task.Work. A branch that is gone with its workspace is one
@@ -236,5 +225,8 @@ func (s taskHost) Settle(ctx context.Context, t caisson.Task) error {
 
 // Show implements task.Outside. Mirrors are below the sandboxes that see them,
 // and whoever keeps a sandbox's channel writes its mirror: the commit of an
-// edit wakes it.
-func (taskHost) Show(context.Context, caisson.Task) error { return nil }
+// edit wakes it in this process; others look each few seconds.
+func (s taskHost) Show(context.Context, caisson.Task) error {
+	s.h.mirrors.wake(false)
+	return nil
+}

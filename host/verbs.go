@@ -5,6 +5,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/task"
 	"github.com/caisson-run/caisson/tool"
 	"github.com/caisson-run/caisson/verb"
 	"github.com/caisson-run/caisson/verb/declared"
@@ -21,6 +22,7 @@ func (s *session) verbs() []caisson.Tool {
 		scene.Branch, scene.Repo = s.ws.Branch, s.repoTop()
 		tree := verb.Tree{Workspaces: s.host.workspaces, Workspace: *s.ws, Sandbox: s.box, Import: s.importWork}
 		out = append(out, verb.Push{Tree: tree}, verb.Snapshot{Tree: tree})
+		out = append(out, s.taskVerbs()...)
 	}
 	if s.network != nil {
 		out = append(out, netAllow{networkTool{s.network.proxy}})
@@ -80,6 +82,9 @@ func rulings(verbs []declared.Verb) map[string]caisson.Ruling {
 // verbSpecs are the verbs that policy can speak of.
 func (h *Host) verbSpecs() []caisson.ToolSpec {
 	specs := []caisson.ToolSpec{verb.Push{}.Spec(), verb.Snapshot{}.Spec()}
+	for _, t := range task.Verbs(task.VerbOptions{}) {
+		specs = append(specs, t.Spec())
+	}
 	for _, d := range h.Config.Verbs {
 		specs = append(specs, verb.NewDeclared(d, verb.Scene{}).Spec())
 	}

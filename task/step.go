@@ -13,6 +13,25 @@ const (
 	Changes = "changes"
 )
 
+// Take records which workspace the work on a task is done in. One that it had
+// before is gone, or the caller would not have made another.
+func Take(id caisson.TaskID, by By, ws caisson.WorkspaceID) caisson.TaskEdit {
+	return caisson.TaskEdit{
+		ID: id,
+		Change: func(t *caisson.Task) error {
+			if ws == "" {
+				return invalid("workspace", "is empty")
+			}
+			if err := workable(t); err != nil {
+				return err
+			}
+			t.Workspace = ws
+			return nil
+		},
+		Activity: by.activity("workspace", string(ws)),
+	}
+}
+
 // Begin records that a run of a stage begins: its stage, role, run, and the tree
 // that it begins with. admit, if given, is asked in the same transaction whether
 // the step is still the one that is due.

@@ -59,6 +59,20 @@ func (w *Workspaces) Tree(ctx context.Context, ws caisson.Workspace, given Box) 
 	return tree, err
 }
 
+// BranchTree returns the git tree of a branch's last commit in a repository; ""
+// where there is no such branch.
+func (w *Workspaces) BranchTree(ctx context.Context, common, branch string) (string, error) {
+	repo, err := w.repository(ctx, common, false)
+	if err != nil {
+		return "", err
+	}
+	tip, err := w.branchTip(ctx, repo, branch)
+	if err != nil || tip == "" {
+		return "", err
+	}
+	return w.treeID(ctx, repo, tip)
+}
+
 // treeID is the tree of a commit, as the repository's own git has it.
 func (w *Workspaces) treeID(ctx context.Context, repo *repository, commit string) (string, error) {
 	tree, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}"))

@@ -3,6 +3,7 @@ package channel
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"strconv"
@@ -139,7 +140,7 @@ func unambiguous(raw []byte) bool {
 	for {
 		token, err := dec.Token()
 		if err != nil {
-			return err == io.EOF
+			return errors.Is(err, io.EOF)
 		}
 		top := len(open) - 1
 		delim, isDelim := token.(json.Delim)

@@ -67,9 +67,11 @@ type Files struct {
 	trash trash
 
 	mu    sync.Mutex
-	kept  *list.List // of *kept, by the time of their last file
+	kept  *list.List // of *kept, by the time of their last file, but where unweighed
 	index map[caisson.RequestID]*list.Element
 	bytes int64
+	// unweighed: some of kept were only found by name.
+	unweighed bool
 }
 
 // Make opens the channel below dir, and makes what of it is not there; what is

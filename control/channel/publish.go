@@ -102,7 +102,7 @@ func (f *Files) link(id caisson.RequestID, suffix string, data []byte) error {
 	case err != nil:
 		return failed("publish an answer", err)
 	}
-	f.note(id, made, int64(len(data)))
+	f.note(id, suffix, made, int64(len(data)))
 	return nil
 }
 

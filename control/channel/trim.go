@@ -21,6 +21,8 @@ type kept struct {
 	id    caisson.RequestID
 	at    time.Time // of the last of them, by the file system
 	bytes int64
+	ended bool     // the last answer is there
+	found []string // suffixes of files whose time and size were not looked at yet
 }
 
 // bootName is a file in private that says in which life of the machine the
@@ -33,6 +35,7 @@ const bootName = "boot"
 func (f *Files) Trim(now time.Time, keep func(caisson.RequestID) bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.weighLocked()
 	var next *list.Element
 	for e := f.kept.Front(); e != nil; e = next {
 		next = e.Next()
@@ -62,20 +65,39 @@ func (f *Files) forget(id caisson.RequestID) error {
 }
 
 // note remembers a file that was published.
-func (f *Files) note(id caisson.RequestID, written unix.Timespec, bytes int64) {
+func (f *Files) note(id caisson.RequestID, suffix string, written unix.Timespec, bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.noteLocked(id, time.Unix(written.Unix()), bytes)
+	f.noteLocked(id, suffix, time.Unix(written.Unix()), bytes)
 	f.kept.MoveToBack(f.index[id])
 }
 
-func (f *Files) noteLocked(id caisson.RequestID, at time.Time, bytes int64) {
+// Noted tells whether the last answer of a request was there when the channel
+// was made, or was published since, and was not removed by Trim. It asks no disk.
+func (f *Files) Noted(id caisson.RequestID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.index[id]
+	return e != nil && e.Value.(*kept).ended
+}
+
+func (f *Files) noteLocked(id caisson.RequestID, suffix string, at time.Time, bytes int64) {
+	k := f.keptLocked(id, suffix)
+	f.weightLocked(k, at, bytes)
+}
+
+func (f *Files) keptLocked(id caisson.RequestID, suffix string) *kept {
 	e := f.index[id]
 	if e == nil {
 		e = f.kept.PushBack(&kept{id: id})
 		f.index[id] = e
 	}
 	k := e.Value.(*kept)
+	k.ended = k.ended || suffix == requestSuffix
+	return k
+}
+
+func (f *Files) weightLocked(k *kept, at time.Time, bytes int64) {
 	if at.After(k.at) {
 		k.at = at
 	}
@@ -83,8 +105,9 @@ func (f *Files) noteLocked(id caisson.RequestID, at time.Time, bytes int64) {
 	f.bytes += bytes
 }
 
-// read reads what answers are there. After a start of the machine those that a
-// power cut has torn are removed.
+// read reads the names of what answers are there: a restart does not wait for
+// their times and sizes, of which only Trim asks. After a start of the machine
+// those that a power cut has torn are removed.
 func (f *Files) read() error {
 	names, err := listed(f.responses)
 	if err != nil {
@@ -99,22 +122,38 @@ func (f *Files) read() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range names {
-		var st unix.Stat_t
-		id, _, _ := strings.Cut(name, ".")
-		if !caisson.RequestID(id).Valid() || unix.Fstatat(at(f.responses), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-			continue
+		id, suffix, _ := strings.Cut(name, ".")
+		if suffix = "." + suffix; caisson.RequestID(id).Valid() {
+			k := f.keptLocked(caisson.RequestID(id), suffix)
+			k.found = append(k.found, suffix)
 		}
-		f.noteLocked(caisson.RequestID(id), time.Unix(st.Mtim.Unix()), st.Size)
 	}
+	f.unweighed = len(names) > 0
+	return nil
+}
+
+// weighLocked looks at the files that were there when the channel was made.
+func (f *Files) weighLocked() {
+	if !f.unweighed {
+		return
+	}
+	f.unweighed = false
 	sorted := make([]*kept, 0, f.kept.Len())
 	for e := f.kept.Front(); e != nil; e = e.Next() {
-		sorted = append(sorted, e.Value.(*kept))
+		k := e.Value.(*kept)
+		for _, suffix := range k.found {
+			var st unix.Stat_t
+			if unix.Fstatat(at(f.responses), string(k.id)+suffix, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+				f.weightLocked(k, time.Unix(st.Mtim.Unix()), st.Size)
+			}
+		}
+		k.found = nil
+		sorted = append(sorted, k)
 	}
 	slices.SortStableFunc(sorted, func(a, b *kept) int { return a.at.Compare(b.at) })
 	for _, k := range sorted {
 		f.kept.MoveToBack(f.index[k.id])
 	}
-	return nil
 }
 
 // torn removes an answer that is not whole, and tells whether it did.

@@ -38,6 +38,7 @@ type WatcherOptions struct {
 // have; what else is in the directory waits for Scan to be called anyway.
 type Watcher struct {
 	roused chan struct{} // something for Run to look at
+	begun  time.Time
 
 	mu      sync.Mutex
 	closed  bool
@@ -63,7 +64,7 @@ type watched struct {
 
 // NewWatcher returns a watcher. It does nothing until Run.
 func NewWatcher(opts WatcherOptions) *Watcher {
-	w := &Watcher{roused: make(chan struct{}, 1), watched: map[*watched]struct{}{}, byWatch: map[int32]*watched{}}
+	w := &Watcher{roused: make(chan struct{}, 1), begun: time.Now(), watched: map[*watched]struct{}{}, byWatch: map[int32]*watched{}}
 	if opts.Poll {
 		return w
 	}
@@ -208,11 +209,18 @@ func (w *Watcher) changed(now time.Time, next *time.Duration, open *bool) (wakes
 			if d.look() {
 				wakes = append(wakes, d.wake)
 			}
-			d.due = now.Add(d.every)
+			d.due = w.next(now, d.every)
 		}
 		*next = min(*next, d.due.Sub(now))
 	}
 	return wakes
+}
+
+// next is the next time for looking at a directory at which others are looked at
+// too that are looked at as seldom: each waking of the process costs more than a
+// look.
+func (w *Watcher) next(now time.Time, every time.Duration) time.Time {
+	return w.begun.Add((now.Sub(w.begun)/every + 1) * every)
 }
 
 // look tells whether something may have happened since it was called last. What

@@ -54,7 +54,8 @@ type request struct {
 	// untilTaken is when it is taken back; zero once it was taken. Like all times
 	// here it is compared by the monotonic clock.
 	untilTaken time.Time
-	asked      bool // whether anybody knows of it was asked
+	// known is the epoch in which somebody knew of it, or would not say.
+	known int64
 }
 
 // follow waits for the answer.
@@ -107,24 +108,35 @@ func (c *client) leave(r *request, why *caisson.Error) error {
 }
 
 // lost asks, where the channel was opened anew since a request was sent, whether
-// it is known: who took it may have ended before there was a record of it.
+// it is known: who took it may have ended before there was a record of it. Who is
+// asked may end too, so that it is asked until somebody can tell.
 func (c *client) lost(ctx context.Context, r *request) error {
 	if err := c.readStatus(); err != nil {
 		return nil //nolint:nilerror // it is looked at again
 	}
 	s := c.status
-	if r.asked || r.verb == recoverVerb || s.Epoch == r.sent.Epoch || s.State != caisson.BrokerHealthy {
+	if s.Epoch == r.sent.Epoch || s.Epoch == r.known || s.State != caisson.BrokerHealthy {
 		return nil
 	}
 	if s.Generation != r.sent.Generation {
 		return caisson.Errorf(caisson.CodeResultUnknown, "the channel began another generation before the request was answered")
 	}
-	r.asked = true
-	a, err := c.askRecover(ctx, r.id)
-	if err != nil || a.Error == nil || a.Error.Code != caisson.CodeNotFound {
-		return nil //nolint:nilerror // it is known, or nobody can tell now: the waiting goes on
+	if c.answer(r.id, ".json") != nil {
+		return nil // it was answered when the channel was opened
 	}
-	return caisson.Errorf(caisson.CodeNotExecuted, "who took the request ended before it was recorded")
+	if r.verb == recoverVerb { // it has no effect, so that it may be sent again
+		return caisson.Errorf(caisson.CodeBrokerUnavailable, "who took the request ended before it was answered")
+	}
+	a, err := c.askRecover(ctx, r.id)
+	switch {
+	case err != nil:
+		return nil //nolint:nilerror // nobody can tell now
+	case a.Error != nil && a.Error.Code == caisson.CodeNotFound:
+		return caisson.Errorf(caisson.CodeNotExecuted, "who took the request ended before it was recorded")
+	case a.State != caisson.AnswerRejected || !a.Error.Code.Info().Retryable:
+		r.known = s.Epoch
+	}
+	return nil
 }
 
 // askRecover asks for the answer of a request and returns what is answered to that.

@@ -360,6 +360,26 @@ func TestWhatWasLostIsSafeToSendAgain(t *testing.T) {
 	}
 }
 
+// Who is asked about a lost request may be lost too: then the next one is asked.
+func TestWhatWasLostIsAskedForUntilSomebodyTells(t *testing.T) {
+	epoch := int64(1)
+	o := start(t, func(o *other, r caisson.ControlRequest) {
+		switch {
+		case epoch < 4: // the request, and two that ask what became of it
+			epoch++
+			o.says(caisson.BrokerHealthy, epoch)
+		case epoch == 4:
+			epoch++
+			o.reject(r, caisson.CodeBusy)
+		default:
+			o.reject(r, caisson.CodeNotFound)
+		}
+	})
+	if r := o.ctl("ask", "--timeout", "60s"); r.status != 75 || r.answer.Error.Code != caisson.CodeNotExecuted || len(o.requests()) != 5 {
+		t.Errorf("%+v after %d requests", r, len(o.requests()))
+	}
+}
+
 func TestStatusAndVerbs(t *testing.T) {
 	o := start(t, nil)
 	if r := o.ctl("status"); r.status != 0 || !strings.HasPrefix(r.stdout, `{"state":"healthy"`) {

@@ -161,6 +161,15 @@ func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID)
 // drive drives a run in this process until it ends, waits or is paused, and
 // prints what happens meanwhile.
 func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
+	w, ended, err := a.driven(ctx, h, r, opts)
+	if err != nil {
+		return err
+	}
+	return a.ended(ctx, h, w, ended)
+}
+
+// driven is drive, without a word about how the run stands then.
+func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) (*watch, caisson.Run, error) {
 	w := a.newWatch(ctx, h, r)
 	stop := newStopper(h, r, w.stopping)
 	defer stop.close()
@@ -168,7 +177,7 @@ func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.
 	if w.foreign {
 		pty, err := h.AgentPTY(ctx, r.ID, a.terminal() && r.Spec.Session == "")
 		if err != nil {
-			return err
+			return w, r, err
 		}
 		t := a.agentTerminal(pty)
 		defer t.close()
@@ -181,7 +190,7 @@ func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.
 	}
 	within, err := h.InServed(ctx, r)
 	if err != nil {
-		return err
+		return w, r, err
 	}
 	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) {
 		if within {
@@ -189,10 +198,7 @@ func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.
 		}
 		return h.Drive(ctx, r.ID, opts)
 	})
-	if err != nil {
-		return err
-	}
-	return a.ended(ctx, h, w, ended)
+	return w, ended, err
 }
 
 // ended says how a run stands, and has the program end with its status. A

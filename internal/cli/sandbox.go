@@ -14,7 +14,8 @@ import (
 
 func (a *app) sandboxCommand() *cobra.Command {
 	return group("sandbox", "Work in a sandbox yourself, see sandboxes and end them",
-		a.sandboxCreate(), a.sandboxStart(), a.sandboxShell(), a.sandboxExec(), a.sandboxAttach(), a.sandboxLs(), a.sandboxShow(), a.sandboxStop(), a.sandboxHold(), a.sandboxRm(), a.sandboxPrune(), a.sandboxRebuild(), a.sandboxServe())
+		a.sandboxCreate(), a.sandboxStart(), a.sandboxShell(), a.sandboxExec(), a.sandboxAttach(), a.sandboxLs(), a.sandboxShow(), a.sandboxStop(),
+		a.sandboxHold(), a.sandboxRm(), a.sandboxPrune(), a.sandboxRebuild(), a.sandboxRefresh(), a.sandboxServe())
 }
 
 func (a *app) sandboxLs() *cobra.Command {

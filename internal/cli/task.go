@@ -18,7 +18,7 @@ import (
 
 func (a *app) taskCommand() *cobra.Command {
 	cmd := group("task", "Keep pieces of work wanted, with what was found and decided about them",
-		a.taskNew(), a.taskLs(), a.taskShow(), a.taskNext(), a.taskLog(),
+		a.taskNew(), a.taskLs(), a.taskShow(), a.taskNext(), a.taskRun(), a.taskLog(),
 		a.taskMove(task.Block, "block REF REASON", "Say that something is in the way of a task", "  caisson task block 1 'waits for the key'"),
 		a.taskMove(task.Activate, "activate REF", "Take up a task that was blocked", "  caisson task activate 1"),
 		a.taskMove(task.Cancel, "cancel REF [REASON]", "Give up a task, and cancel its runs", "  caisson task cancel feature/parse-the-header 'not wanted any more'"),
@@ -204,15 +204,7 @@ func (a *app) taskNext() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(p, func(w io.Writer) {
-				fmt.Fprintln(w, printable(p.Says()))
-				if len(p.Missing) > 0 {
-					fmt.Fprintln(w, "Missing for it to be complete:")
-				}
-				for _, m := range p.Missing {
-					fmt.Fprintf(w, "  %s\n", printable(m))
-				}
-			})
+			return a.print(p, func(w io.Writer) { showProspect(w, p) })
 		}),
 	}
 }

@@ -67,6 +67,25 @@ func testAppendKinds(t *testing.T, f *fixture) {
 	wantCode(t, f.Append(t.Context(), drive, caisson.EventNote, json.RawMessage(`{"a":1,"a":2}`)), caisson.CodeCallInvalid)
 }
 
+func testNote(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	f.driven(t, "r", caisson.Budget{})
+	for _, run := range []caisson.RunID{"r", "", "nobody"} {
+		chain := run
+		if run == "nobody" {
+			chain = ""
+		}
+		before := must(f.Wait(ctx, "", 0))(t)
+		ok(t, f.Note(ctx, run, map[string]any{"text": "for " + run}))
+		equal(t, "count", must(f.Wait(ctx, "", before))(t), before+1)
+		events := must(f.Events(ctx, chain, 0, 0))(t)
+		last := events[len(events)-1]
+		equal(t, "kind", last.Kind, caisson.EventNote)
+		equal(t, "body", string(last.Body), `{"text":"for `+string(run)+`"}`)
+	}
+	wantCode(t, f.Note(ctx, "r", func() {}), caisson.CodeCallInvalid)
+}
+
 func testWait(t *testing.T, f *fixture) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -58,6 +58,7 @@ func Run(t *testing.T, open Opener) {
 		"CloseTwice":             testClose,
 		"OrderOfCalls":           testOrder,
 		"AppendOnlyOwnKinds":     testAppendKinds,
+		"Note":                   testNote,
 		"DecisionsBelongToCalls": testForeignReview,
 		"Channel":                testChannel,
 		"Requests":               testRequests,

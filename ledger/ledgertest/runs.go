@@ -90,7 +90,13 @@ func testLeases(t *testing.T, f *fixture) {
 		_, err = f.StartCall(ctx, stale, caisson.CallStart{Call: NewCall("r", 1, 1, caisson.EffectUnsafe, "x"), Verdict: verdict(caisson.Allow)})
 		wantCode(t, err, caisson.CodeLeaseLost)
 	}
+	equal(t, "lease", must(f.Lease(ctx, "r"))(t), caisson.Lease{Run: "r", Instance: "i2", Fence: second.Fence})
 	ok(t, f.ReleaseLease(ctx, second))
+	equal(t, "lease after release", must(f.Lease(ctx, "r"))(t), caisson.Lease{Run: "r", Fence: second.Fence})
+	for _, none := range []caisson.RunID{"none", ""} {
+		_, err = f.Lease(ctx, none)
+		wantCode(t, err, caisson.CodeNotFound)
+	}
 	wantCode(t, f.Append(ctx, second, caisson.EventNote, "after"), caisson.CodeLeaseLost)
 	equal(t, "released", must(f.Run(ctx, "r"))(t).Lease.Instance, "")
 	equal(t, "fence after release", must(f.TakeLease(ctx, "r", "i1", 2))(t).Fence, caisson.Fence(3))

@@ -95,3 +95,18 @@ func (l *Ledger) ReleaseLease(ctx context.Context, drive caisson.Drive) error {
 		return t.emit(r, caisson.EventLeaseReleased, ledger.Leased{Instance: caisson.InstanceID(was), Fence: r.fence})
 	})
 }
+
+// Lease implements [caisson.Ledger].
+func (l *Ledger) Lease(ctx context.Context, run caisson.RunID) (caisson.Lease, error) {
+	lease := caisson.Lease{Run: run}
+	err := l.read(ctx, func(s source) error {
+		var holder sql.NullString
+		err := s.row(`SELECT fence, instance FROM runs WHERE id = ? AND rid > 0`, string(run)).Scan(&lease.Fence, &holder)
+		if errors.Is(err, sql.ErrNoRows) {
+			return notFound("run", string(run))
+		}
+		lease.Instance = caisson.InstanceID(holder.String)
+		return err
+	})
+	return lease, err
+}

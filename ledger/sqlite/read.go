@@ -144,6 +144,21 @@ func (l *Ledger) Append(ctx context.Context, drive caisson.Drive, kind caisson.E
 	})
 }
 
+// Note implements [caisson.Ledger].
+func (l *Ledger) Note(ctx context.Context, run caisson.RunID, body any) error {
+	canonical, err := canonicalBody(caisson.EventNote, body)
+	if err != nil {
+		return err
+	}
+	return l.write(ctx, func(t *tx) error {
+		r, err := t.chainOf(run)
+		if err != nil {
+			return err
+		}
+		return t.emitCanonical(r, caisson.EventNote, canonical)
+	})
+}
+
 // reserved tells whether events of a kind tell of a change of state. Nobody
 // may add one without the change.
 func reserved(kind caisson.EventKind) bool {

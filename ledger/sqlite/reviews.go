@@ -299,6 +299,9 @@ func (l *Ledger) Reviews(ctx context.Context, filter caisson.ReviewFilter) ([]ca
 	if filter.Run != "" {
 		sel.and(`r.id = ?`, string(filter.Run))
 	}
+	if filter.Call != "" {
+		sel.and(`v.call = ?`, string(filter.Call))
+	}
 	in(sel, `v.state`, filter.States)
 	sel.end(`ORDER BY v.n`, filter.Limit)
 	var reviews []caisson.Review

@@ -69,10 +69,15 @@ func (k kept) grown(now kept) string {
 		was, is  int
 		allowing int
 	}{
-		{"the host's descriptors", k.hostFDs, now.hostFDs, 2}, {"the host's goroutines", k.hostGoroutines, now.hostGoroutines, 2},
-		{"the guest's descriptors", k.guestFDs, now.guestFDs, 0}, {"the guest's threads", k.guestThreads, now.guestThreads, 4},
-		{"processes", k.processes, now.processes, 0}, {"cgroups", k.cgroups, now.cgroups, 0}, {"private files", k.files, now.files, 0},
-		{"the guest's memory", int(k.guestRSS), int(now.guestRSS), memorySlack}, {"the host's memory", int(k.hostRSS), int(now.hostRSS), memorySlack},
+		{"the host's descriptors", k.hostFDs, now.hostFDs, 2},
+		{"the host's goroutines", k.hostGoroutines, now.hostGoroutines, 2},
+		{"the guest's descriptors", k.guestFDs, now.guestFDs, 0},
+		{"the guest's threads", k.guestThreads, now.guestThreads, 4},
+		{"processes", k.processes, now.processes, 0},
+		{"cgroups", k.cgroups, now.cgroups, 0},
+		{"private files", k.files, now.files, 0},
+		{"the guest's memory", int(k.guestRSS), int(now.guestRSS), memorySlack},
+		{"the host's memory", int(k.hostRSS), int(now.hostRSS), memorySlack},
 	} {
 		if what.is > what.was+what.allowing {
 			return what.name

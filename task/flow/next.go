@@ -3,6 +3,7 @@ package flow
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 )
@@ -44,6 +45,8 @@ type Step struct {
 	N     int           `json:"n,omitempty"`   // of the step, from 1
 	Tree  string        `json:"tree,omitempty"`
 	Why   string        `json:"why"`
+	// Ways are commands by which a person goes on from a pause, best first.
+	Ways []string `json:"ways,omitempty"`
 }
 
 // Says is the step in a sentence.
@@ -69,9 +72,9 @@ func Next(w Workflow, t caisson.Task, facts Facts) Step {
 	n := len(t.Steps)
 	switch {
 	case t.Moving != nil:
-		return paused("the task is being moved to %s", t.Moving.To)
+		return paused("the task is being moved to %s", t.Moving.To).by(t, "show %s")
 	case t.State != caisson.TaskActive:
-		return paused("the task is %s", t.State)
+		return paused("the task is %s", t.State).by(t, out(t.State))
 	case n == 0:
 		return begin(w, t, facts, w.Stages[0].Name, "it is the first")
 	}
@@ -80,20 +83,26 @@ func Next(w Workflow, t caisson.Task, facts Facts) Step {
 		return Step{Kind: Running, Stage: last.Stage, Role: Role(last.Role), Run: last.Run, N: n, Why: "its run has not ended"}
 	}
 	if facts.Tree == "" {
-		return paused("the task has steps and no workspace")
+		step := paused("the task has steps and no workspace")
+		step.Ways = []string{"caisson workspace trash ls"}
+		return step
 	}
 	if facts.Tree != last.After && !decided(t, last, acceptTree, facts.Tree) {
-		return paused("the tree is not the one that %s (run %s) left", last.Stage, last.Run)
+		return paused("the tree is not the one that %s (run %s) left", last.Stage, last.Run).by(t, "decide %s accept-tree")
 	}
 	stage, ok := w.Stage(last.Stage)
 	if !ok {
-		return paused("the workflow %s has no stage %s, which was the last", w.Name, last.Stage)
+		return paused("the workflow %s has no stage %s, which was the last", w.Name, last.Stage).by(t, "cancel %s")
 	}
 	if decided(t, last, retry, "") {
 		return begin(w, t, facts, stage.Name, "a person wants it again")
 	}
 	if why := fault(stage, t, last); why != "" {
-		return paused("%s", why)
+		step := paused("%s", why).by(t, "decide %s retry")
+		if last.State == caisson.RunSucceeded && stage.Artifact != "" && !stage.HandedIn(t, last) {
+			step = step.by(t, "artifact %s "+stage.Artifact+" FILE")
+		}
+		return step
 	}
 	target, why := stage.Next, stage.Name+" has ended"
 	if stage.Role == Reviewer {
@@ -104,6 +113,27 @@ func Next(w Workflow, t caisson.Task, facts Facts) Step {
 
 func paused(format string, args ...any) Step {
 	return Step{Kind: Paused, Why: fmt.Sprintf(format, args...)}
+}
+
+// by adds commands by which a person goes on: what comes after "caisson task",
+// with the task's place as %s.
+func (s Step) by(t caisson.Task, ways ...string) Step {
+	for _, way := range ways {
+		s.Ways = append(s.Ways, "caisson task "+strings.Replace(way, "%s", string(t.ID), 1))
+	}
+	return s
+}
+
+// out are the commands that lead out of a state in which nothing is done.
+func out(s caisson.TaskState) string {
+	switch s {
+	case caisson.TaskBlocked:
+		return "activate %s"
+	case caisson.TaskArchived:
+		return "new TITLE"
+	default:
+		return "restore %s"
+	}
 }
 
 // decided tells whether a person has decided that since the last step ended.
@@ -150,7 +180,7 @@ func (s Stage) HandedIn(t caisson.Task, step caisson.TaskStep) bool {
 // begin is the step to a target, if nothing is in its way.
 func begin(w Workflow, t caisson.Task, facts Facts, target, why string) Step {
 	if target == stop {
-		return paused("%s, and the workflow ends there", why)
+		return paused("%s, and the workflow ends there", why).by(t, "decide %s retry")
 	}
 	if target == done || w.delivers(target) {
 		if step, ok := reviewed(w, t, facts); !ok {
@@ -166,15 +196,15 @@ func begin(w Workflow, t caisson.Task, facts Facts, target, why string) Step {
 func stepTo(w Workflow, t caisson.Task, target, why string) Step {
 	stage, ok := w.Stage(target)
 	if !ok {
-		return paused("the workflow %s has no stage %s", w.Name, target)
+		return paused("the workflow %s has no stage %s", w.Name, target).by(t, "cancel %s")
 	}
 	for _, need := range stage.Needs {
 		if !slices.ContainsFunc(t.Artifacts, func(a caisson.TaskArtifacts) bool { return a.Name == need }) {
-			return paused("%s needs the artifact %s, and there is none", target, need)
+			return paused("%s needs the artifact %s, and there is none", target, need).by(t, "artifact %s "+need+" FILE")
 		}
 	}
 	if len(t.Steps) >= caisson.TaskSteps {
-		return paused("it has had %d steps, as many as a task may", len(t.Steps))
+		return paused("it has had %d steps, as many as a task may", len(t.Steps)).by(t, "new TITLE")
 	}
 	return Step{Kind: Begin, Stage: stage.Name, Role: stage.Role, N: len(t.Steps) + 1, Why: why}
 }
@@ -185,7 +215,7 @@ func stepTo(w Workflow, t caisson.Task, target, why string) Step {
 func reviewed(w Workflow, t caisson.Task, facts Facts) (step Step, ok bool) {
 	for _, f := range t.Findings {
 		if f.State == caisson.FindingOpen && f.Severity != caisson.Minor {
-			return paused("finding %d (%s) is open", f.N, f.Severity), false
+			return paused("finding %d (%s) is open", f.N, f.Severity).by(t, "decide %s retry", fmt.Sprintf("finding %%s --fixed %d", f.N), fmt.Sprintf("waive %%s --finding %d --reason TEXT", f.N)), false
 		}
 	}
 	at := -1
@@ -195,15 +225,15 @@ func reviewed(w Workflow, t caisson.Task, facts Facts) (step Step, ok bool) {
 		}
 	}
 	if at < 0 {
-		return paused("nothing was reviewed"), false
+		return paused("nothing was reviewed").by(t, "decide %s retry"), false
 	}
 	review := t.Steps[at]
 	stage, known := w.Stage(review.Stage)
 	switch {
 	case !known || stage.Role != Reviewer:
-		return paused("the workflow %s has no review %s, which was the last", w.Name, review.Stage), false
+		return paused("the workflow %s has no review %s, which was the last", w.Name, review.Stage).by(t, "cancel %s"), false
 	case review.State != caisson.RunSucceeded || review.Result != approve || review.Before != review.After || wrote(t, review.Run):
-		return paused("the last review, run %s, did not approve", review.Run), false
+		return paused("the last review, run %s, did not approve", review.Run).by(t, "decide %s retry"), false
 	}
 	same := facts.Tree == review.After
 	for _, s := range t.Steps[at+1:] {
@@ -215,5 +245,5 @@ func reviewed(w Workflow, t caisson.Task, facts Facts) (step Step, ok bool) {
 	if decided(t, t.Steps[len(t.Steps)-1], acceptTree, facts.Tree) {
 		return stepTo(w, t, review.Stage, "the tree is not the one that was reviewed, and a person accepted it"), false
 	}
-	return paused("the tree is not the one that %s (run %s) approved", review.Stage, review.Run), false
+	return paused("the tree is not the one that %s (run %s) approved", review.Stage, review.Run).by(t, "decide %s accept-tree"), false
 }

@@ -1,0 +1,211 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/task"
+)
+
+// mirror is what a sandbox is shown of the task that it is bound to: the one
+// whose workspace is its own. Safe for concurrent use.
+type mirror struct {
+	host *Host
+	ws   caisson.Workspace
+	dir  string
+
+	writing sync.Mutex // one writes at a time
+	dropped bool       // nothing is written any more: the channel goes; under writing
+	mu      sync.Mutex
+	task    caisson.TaskID
+}
+
+// bound is the task that the sandbox is bound to; "" where it is to none.
+func (m *mirror) bound() caisson.TaskID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.task
+}
+
+// show finds the task, and makes the mirror what the ledger has of it.
+func (m *mirror) show(ctx context.Context) error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if m.dropped {
+		return nil
+	}
+	t, there, err := m.host.taskOf(ctx, m.ws)
+	if err != nil {
+		return err
+	}
+	var shown []caisson.Task
+	if there {
+		shown = append(shown, t)
+	}
+	m.mu.Lock()
+	m.task = t.ID
+	m.mu.Unlock()
+	if err := task.Mirror(ctx, m.dir, m.host.Ledger, shown); err != nil {
+		return caisson.Errorf(caisson.CodeWriteFailed, "show the task in the sandbox: %w", err)
+	}
+	return nil
+}
+
+// taskOf returns the task whose work is done in a workspace: one that is not
+// over before one that is, and of those the newest.
+func (h *Host) taskOf(ctx context.Context, ws caisson.Workspace) (t caisson.Task, there bool, err error) {
+	all, err := h.Ledger.Tasks(ctx, caisson.TaskFilter{Repository: ws.Binding.CommonDir})
+	if err != nil {
+		return t, false, err
+	}
+	rank := func(t caisson.Task) int {
+		switch {
+		case t.Workspace == ws.ID && !task.Over(t.State):
+			return 4
+		case t.Branch == ws.Branch && !task.Over(t.State):
+			return 3
+		case t.Workspace == ws.ID:
+			return 2
+		case t.Branch == ws.Branch:
+			return 1
+		}
+		return 0
+	}
+	all = slices.DeleteFunc(all, func(t caisson.Task) bool { return rank(t) == 0 })
+	if len(all) == 0 {
+		return t, false, nil
+	}
+	slices.SortStableFunc(all, func(a, b caisson.Task) int { return cmp.Compare(rank(b), rank(a)) })
+	return all[0], true, nil
+}
+
+// mirrorEvery is how soon an edit by another process is shown in the sandboxes
+// of this one. Those of this process are shown at once.
+const mirrorEvery = 5 * time.Second
+
+// mirrors keeps the mirrors of this process's sandboxes true, and brings moves
+// of tasks to their end that were asked for from inside. One goroutine and one
+// timer for all of them.
+type mirrors struct {
+	mu    sync.Mutex
+	open  map[*mirror]bool
+	moved bool          // a move was recorded that may have more to it
+	nudge chan struct{} // nil until the first sandbox is open
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// keepMirror shows a mirror's task, and again whenever it changed, until it is
+// dropped.
+func (h *Host) keepMirror(ctx context.Context, m *mirror) error {
+	if err := m.show(ctx); err != nil {
+		return err
+	}
+	h.followTasks()
+	h.mirrors.mu.Lock()
+	defer h.mirrors.mu.Unlock()
+	h.mirrors.open[m] = true
+	return nil
+}
+
+// dropMirror ends that. When it returns nothing of the mirror is being written.
+func (h *Host) dropMirror(m *mirror) {
+	if m == nil {
+		return
+	}
+	h.mirrors.mu.Lock()
+	delete(h.mirrors.open, m)
+	h.mirrors.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	m.dropped = true
+}
+
+// followTasks begins to follow the tasks, once in a process. What an ended
+// process left under way of a move is gone on with first.
+func (h *Host) followTasks() {
+	s := &h.mirrors
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nudge != nil {
+		return
+	}
+	s.open, s.nudge, s.ended, s.moved = map[*mirror]bool{}, make(chan struct{}, 1), make(chan struct{}), true
+	var life context.Context
+	life, s.stop = context.WithCancel(context.Background())
+	s.nudge <- struct{}{}
+	go func() { // ends with close
+		defer close(s.ended)
+		h.follow(life)
+	}()
+}
+
+func (h *Host) follow(ctx context.Context) {
+	s := &h.mirrors
+	ticker := time.NewTicker(mirrorEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-s.nudge:
+		}
+		s.mu.Lock()
+		moved := s.moved
+		s.moved = false
+		open := make([]*mirror, 0, len(s.open))
+		for m := range s.open {
+			open = append(open, m)
+		}
+		s.mu.Unlock()
+		if moved && h.Tasks().Resume(ctx) != nil {
+			s.mu.Lock()
+			s.moved = true // tried again with the next tick; any `caisson task` says why
+			s.mu.Unlock()
+		}
+		for _, m := range open {
+			_ = m.show(ctx) // a projection: the next tick tries again
+		}
+	}
+}
+
+// wake has mirrors looked at now. It never blocks. moved says that a move was
+// recorded.
+func (s *mirrors) wake(moved bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nudge == nil {
+		return
+	}
+	s.moved = s.moved || moved
+	select {
+	case s.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// close ends the following.
+func (s *mirrors) close() {
+	s.mu.Lock()
+	stop := s.stop
+	s.mu.Unlock()
+	if stop != nil {
+		stop()
+		<-s.ended
+	}
+}
+
+// newMirror is the mirror of the session's sandbox; nil where it has no
+// workspace, and so no task.
+func (s *session) newMirror() *mirror {
+	if s.ws == nil {
+		return nil
+	}
+	return &mirror{host: s.host, ws: *s.ws, dir: filepath.Join(s.host.channelDir(s.record.ID), caisson.ControlTasks)}
+}

@@ -23,6 +23,7 @@ type BoxView struct {
 	Holder     *caisson.Instance `json:"holder,omitempty"` // while it is there
 	Recordings []caisson.Spill   `json:"recordings,omitempty"`
 	Served     *ServedView       `json:"served,omitempty"` // of one that is kept open
+	Hold       *Hold             `json:"hold,omitempty"`   // of its workspace
 }
 
 // ListBoxes lists the sandboxes of which something may be there, newest first;
@@ -62,6 +63,9 @@ func (h *Host) viewBox(ctx context.Context, record caisson.SandboxRecord) (BoxVi
 			return v, err
 		}
 		v.Branch, v.Tree = ws.Branch, ws.Path
+		if hold, held, err := h.HoldOn(ws.ID); err == nil && held {
+			v.Hold = &hold
+		}
 	}
 	if v.Session == caisson.SessionServed {
 		served, err := h.viewServed(ctx, record)

@@ -207,14 +207,6 @@ func (s *session) aborted() {
 	_, _ = s.host.Ledger.AskCancel(ctx, s.run.ID, caisson.CauseUser, Person()) // it may have ended
 }
 
-// quiesceChannel has the broker take nothing more, and ends what it runs.
-func (s *session) quiesceChannel(ctx context.Context) error {
-	if s.broker == nil {
-		return nil
-	}
-	return s.broker.Quiesce(context.WithoutCancel(ctx))
-}
-
 // endChannel ends the broker because the run ends for good: every request has
 // its answer then.
 func (s *session) endChannel(ctx context.Context, cause caisson.Cause) error {

@@ -28,6 +28,8 @@ type Options struct {
 	Dir string // working directory of the person
 	// Notice tells the person, in a line, what is waited for. Nil: nobody is told.
 	Notice func(text string)
+	// Leave: what ended processes left stays as it is.
+	Leave bool
 	// KeepTrash: nothing goes from the trash for want of room on the disk.
 	KeepTrash bool
 }
@@ -77,7 +79,9 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	}
 	h.engines, h.outside = h.openEngines(), verb.NewOutside(h.guest)
 	h.workspaces = workspace.New(workspace.Options{StateDir: paths.State, Ledger: h.Ledger, Box: h.boxFor})
-	h.left = h.tidy(ctx)
+	if !opts.Leave {
+		h.left = h.tidy(ctx)
+	}
 	return h, nil
 }
 

@@ -47,6 +47,9 @@ func (h *Host) occupy(ctx context.Context, ws caisson.Workspace, run caisson.Run
 
 // occupied returns CodeLeaseHeld, and how to get to it, if a run works in the workspace.
 func (h *Host) occupied(ctx context.Context, ws caisson.Workspace) error {
+	if err := h.unheld(ctx, ws.ID); err != nil {
+		return err
+	}
 	r, taken, err := h.occupant(ctx, ws)
 	if err != nil || !taken {
 		return err

@@ -59,6 +59,7 @@ func (r Residue) Unseen() []Place {
 type remain struct {
 	caisson.Remnant
 	remove func(context.Context) error
+	retry  bool // remove may end it, though it is no residue
 }
 
 // source is a place that both the list of residue and the removal of it look at:
@@ -104,6 +105,8 @@ func (h *Host) sources() []source {
 	}
 	return append(all,
 		source{place: "workspaces", kinds: []string{"lock", "file", "directory"}, list: h.workspaces.Remnants, tidy: h.tidyWorkspaces},
+		ownSource("holds", []string{"lock"}, h.holdRemains),
+		ownSource("journals", []string{"file"}, h.journalRemains),
 		ownSource("terminals", []string{"socket"}, h.terminalRemains),
 		ownSource("serving", []string{"socket"}, h.servingRemains),
 		ownSource("channels", []string{"directory"}, h.channelRemains),

@@ -163,10 +163,10 @@ func (v *served) busy() []caisson.RunID {
 	return runs
 }
 
-// quiesce lets no more sessions in and ends those that are at work: softly, and
-// after quiescing by ending their box. When it returns none is left.
+// quiesce lets no more sessions in and ends those that are at work, within the
+// time of ctx: softly, by force, and at last by ending their box. When it returns
+// none is left.
 func (v *served) quiesce(ctx context.Context, cause caisson.Cause) error {
-	ctx = context.WithoutCancel(ctx)
 	v.mu.Lock()
 	s := v.session
 	v.session, v.halted = nil, true
@@ -185,10 +185,8 @@ func (v *served) quiesce(ctx context.Context, cause caisson.Cause) error {
 		v.leaving.Wait()
 		close(left)
 	}()
-	select {
-	case <-left:
+	if v.ends(ctx, s.host, left) {
 		return errors.Join(errs...)
-	case <-time.After(quiescing):
 	}
 	errs = append(errs, s.box.Close())
 	<-left
@@ -212,7 +210,7 @@ func (s *session) keepOpen(ctx context.Context) error {
 	}
 	why := life.end()
 	move := servedMove(why)
-	err := errors.Join(s.quiesceChannel(ctx), s.served.quiesce(ctx, move.Cause))
+	err := s.quiesceAll(ctx, move.Cause)
 	if err == nil {
 		err = s.keepTree(context.WithoutCancel(ctx))
 	}

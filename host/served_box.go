@@ -48,8 +48,8 @@ func (s *session) firstRecord(ctx context.Context) (caisson.SandboxRecord, error
 		if n := len(records); n > 0 {
 			fresh = records[n-1]
 			fresh.Guest, fresh.Leftovers = nil, nil // of its last life, of which nothing is left
-			if s.served.fresh {
-				fresh.Generation++
+			if err := s.replacing(&fresh); err != nil {
+				return fresh, err
 			}
 		}
 	}

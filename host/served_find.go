@@ -89,6 +89,9 @@ func (h *Host) servedFor(ctx context.Context, want ExecRequest) (*caisson.Run, e
 	if err != nil || !found {
 		return nil, err
 	}
+	if err := h.unheld(ctx, in.Spec.Workspace); err != nil {
+		return nil, err
+	}
 	switch {
 	case in.State == caisson.RunPaused:
 		return nil, caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is stopped: %s", in.ID, cmp.Or(in.Text, string(in.Cause))).

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
@@ -39,7 +38,13 @@ func (h *Host) StartServed(ctx context.Context, id caisson.RunID, opts StartOpti
 	if err != nil {
 		return Started{Run: r}, err
 	}
+	if err := removedAlready(r); err != nil {
+		return Started{Run: r}, err
+	}
 	if err := servedOnly(r); err != nil {
+		return Started{Run: r}, err
+	}
+	if err := h.unheld(ctx, r.Spec.Workspace); err != nil {
 		return Started{Run: r}, err
 	}
 	before := h.foundBefore(ctx, r)
@@ -154,7 +159,10 @@ func (s *session) keepTree(ctx context.Context) error {
 	}
 	var err error
 	s.served.tree, _, err = s.treeNow(ctx, "before the sandbox was made anew")
-	return err
+	if err != nil {
+		return err
+	}
+	return s.noteReplace(ctx, s.served.tree)
 }
 
 // sameTree proves that the workspace is as it was when the last boundary ended.
@@ -186,5 +194,8 @@ func (s *session) replaced() string {
 func (s *session) ready(ctx context.Context) error {
 	var err error
 	s.measured, err = s.measure(ctx)
-	return errors.Join(err, s.sameTree(ctx))
+	if err != nil {
+		return err
+	}
+	return s.replacedWell(ctx)
 }

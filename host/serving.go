@@ -244,11 +244,8 @@ func (s *Serving) takeAfter(run caisson.RunID, env []string, last *served) *serv
 	}
 	life, stop := context.WithCancelCause(s.life)
 	v := newServed(run, env, stop)
-	if last != nil {
-		v.fresh, v.expect = last.replace, last.tree
-		if v.env == nil {
-			v.env = last.env
-		}
+	if last != nil && v.env == nil {
+		v.env = last.env
 	}
 	if s.closed {
 		stop(nil)

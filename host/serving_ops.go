@@ -92,6 +92,8 @@ func (s *Serving) do(conn *net.UnixConn, request servingRequest, files []*os.Fil
 	switch request.Op {
 	case opOpen:
 		return s.doOpen(r, request)
+	case opYield:
+		return s.doYield(r, request)
 	case opStop:
 		return s.doStop(r)
 	case opExec, opHold:

@@ -22,10 +22,11 @@ const servingVersion = 1
 type servingOp string
 
 const (
-	opOpen servingOp = "open" // open the sandbox of a served run; answered when it is open
-	opStop servingOp = "stop" // stop it; answered when it is stopped
-	opExec servingOp = "exec" // drive a session on the three streams that come with it
-	opHold servingOp = "hold" // drive a session with a terminal that is attached to
+	opOpen  servingOp = "open"  // open the sandbox of a served run; answered when it is open
+	opStop  servingOp = "stop"  // stop it; answered when it is stopped
+	opExec  servingOp = "exec"  // drive a session on the three streams that come with it
+	opHold  servingOp = "hold"  // drive a session with a terminal that is attached to
+	opYield servingOp = "yield" // stop it for somebody who takes its workspace; with Text
 )
 
 // servingRequest is the one message of a client.
@@ -37,7 +38,8 @@ type servingRequest struct {
 	Size    caisson.Winsize `json:"size,omitzero"`
 	Expect  bool            `json:"expect,omitempty"`
 	// Recreate makes the boundary anew; with opOpen.
-	Recreate bool `json:"recreate,omitempty"`
+	Recreate bool   `json:"recreate,omitempty"`
+	Text     string `json:"text,omitempty"` // why, for people
 }
 
 // servingReply is a message of the serving process. The last one has Done.

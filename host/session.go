@@ -98,6 +98,9 @@ func (s *session) bind(ctx context.Context) error {
 	if ws.Removed {
 		return caisson.Errorf(caisson.CodeWorkspaceBindingLost, "workspace %s was removed", ws.Name).WithHint("Bring it back, if it is in the trash still: `caisson workspace trash restore %s`.", ws.ID)
 	}
+	if err := s.host.unheld(ctx, ws.ID); err != nil {
+		return err
+	}
 	if s.use, err = s.host.occupy(ctx, ws, s.run.ID); err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func removeDead(ctx context.Context, list func(context.Context) ([]remain, error
 	remains, err := list(ctx)
 	errs := []error{err}
 	for _, r := range remains {
-		if !r.Live {
+		if !r.Live || r.retry {
 			errs = append(errs, r.remove(ctx))
 		}
 	}
@@ -183,7 +183,10 @@ func (h *Host) askedInstances(ctx context.Context) (map[caisson.InstanceID]bool,
 	if err != nil {
 		return nil, err
 	}
-	asked := map[caisson.InstanceID]bool{}
+	asked, err := h.notedInstances()
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range runs {
 		asked[r.Lease.Instance] = true
 	}

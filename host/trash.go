@@ -151,7 +151,7 @@ func (h *Host) users(ctx context.Context, ws caisson.Workspace) (workspace.Inspe
 		case err == nil && process.InstanceLiveness(holder) == caisson.Alive:
 			opts.Driver = string(record.Run)
 		default: // dead, it was swept when this process began: what is left could not be
-			opts.Unknown = append(opts.Unknown, fmt.Sprintf("whether sandbox %s of run %s is there", record.ID, record.Run))
+			opts.Unknown = append(opts.Unknown, unsureBox(record.ID, record.Run))
 		}
 	}
 	open, err := h.open(ctx)

@@ -31,6 +31,7 @@ type app struct {
 	io        IO
 	json      bool
 	keepTrash bool // of host.Options
+	leave     bool // of host.Options
 }
 
 // exitError ends the program with a status that is not an error's code's.
@@ -148,7 +149,7 @@ func usageOf(cmd *cobra.Command, err error) error {
 
 // host opens the host for one command.
 func (a *app) host(ctx context.Context) (*host.Host, error) {
-	return host.Open(ctx, host.Options{Env: a.io.Env, Dir: a.io.Dir, Notice: a.notice, KeepTrash: a.keepTrash})
+	return host.Open(ctx, host.Options{Env: a.io.Env, Dir: a.io.Dir, Notice: a.notice, KeepTrash: a.keepTrash, Leave: a.leave})
 }
 
 // notice tells the person what is waited for; programs read no such lines.

@@ -173,6 +173,8 @@ var knownCommands = []known{
 	{"task next", [][]string{{"chore/hostile"}}},
 	{"sandbox ls", [][]string{{"--all"}}},
 	{"sandbox exec", [][]string{{"REF", "--", "git", "status"}, {"--no-workspace", "--", "true"}}},
+	{"sandbox rm", [][]string{{"--unbound", "--dry-run"}, {"--unbound", "--purge", "--yes"}}},
+	{"sandbox prune", [][]string{{"--dry-run"}, {}}},
 	{"workspace ls", [][]string{{}, {"--all"}}},
 	{"workspace diff", [][]string{{"REF"}, {"REF", "--stat"}, {"REF", "main..agent"}}},
 	{"runs diff", [][]string{{"REF"}, {"REF@1..2"}}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
@@ -14,7 +15,7 @@ import (
 func (a *app) sandboxCommand() *cobra.Command {
 	return group("sandbox", "Work in a sandbox yourself, see sandboxes and end them",
 		a.sandboxCreate(), a.sandboxStart(), a.sandboxShell(), a.sandboxExec(), a.sandboxAttach(), a.sandboxLs(), a.sandboxShow(), a.sandboxStop(),
-		a.sandboxRebuild(), a.sandboxRefresh(), a.sandboxServe())
+		a.sandboxHold(), a.sandboxRm(), a.sandboxPrune(), a.sandboxRebuild(), a.sandboxRefresh(), a.sandboxServe())
 }
 
 func (a *app) sandboxLs() *cobra.Command {
@@ -98,6 +99,12 @@ func (a *app) boxDetails(w io.Writer, v host.BoxView) {
 	}
 	if v.Served != nil {
 		a.servedDetails(w, v)
+	}
+	if v.Hold != nil {
+		fmt.Fprintf(w, "  held for   %s until %s: %s\n", printable(v.Hold.By), v.Hold.Until.Local().Format(time.DateTime), line(v.Hold.Reason, 100))
+		if v.Hold.Left != "" {
+			fmt.Fprintf(w, "  to do      %s\n", line(v.Hold.Left, 200))
+		}
 	}
 	for _, r := range v.Recordings {
 		fmt.Fprintf(w, "  recording  %s  %d bytes\n", printable(r.Path), r.Bytes)

@@ -1,0 +1,264 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
+	"github.com/caisson-run/caisson/process"
+)
+
+// HoldRequest says what a person wants to do alone in a workspace.
+type HoldRequest struct {
+	Ref    string
+	Reason string
+	For    time.Duration // after it the command is ended
+	Argv   []string
+	// Streams are those of the command, which has the person's rights.
+	Streams Streams
+}
+
+// Held is what came of it.
+type Held struct {
+	Run    caisson.RunID `json:"run"`
+	Branch string        `json:"branch"`
+	Exit   int           `json:"exit"`   // of the command
+	Before string        `json:"before"` // commit of the branch
+	After  string        `json:"after"`
+	// Over: its time was over, and it was ended.
+	Over bool `json:"over,omitempty"`
+}
+
+// maxHold bounds a hold: who needs a day stops the sandbox.
+const maxHold = 24 * time.Hour
+
+func (want HoldRequest) check() error {
+	switch {
+	case strings.TrimSpace(want.Reason) == "" || !utf8.ValidString(want.Reason) || len(want.Reason) > 500:
+		return caisson.Errorf(caisson.CodeUsage, "a hold needs a reason, of at most 500 bytes: others read it")
+	case want.For <= 0 || want.For > maxHold:
+		return caisson.Errorf(caisson.CodeUsage, "a hold lasts between a moment and %s", maxHold)
+	case len(want.Argv) == 0:
+		return caisson.Errorf(caisson.CodeUsage, "a hold needs a command")
+	}
+	return nil
+}
+
+// HoldServed stops the sandbox around a workspace, runs a command of the
+// person's there, and starts the sandbox again. It needs one that is open, and in
+// which no request runs. When the command has ended, or ctx, or its time, the
+// workspace is compared with what it is bound to, and what the person committed
+// is brought inside. Where that cannot be done the hold stays, and the error says
+// what is left to do.
+func (h *Host) HoldServed(ctx context.Context, want HoldRequest) (Held, error) {
+	if err := want.check(); err != nil {
+		return Held{}, err
+	}
+	r, ws, err := h.holdable(ctx, want.Ref)
+	if err != nil {
+		return Held{}, err
+	}
+	program, err := h.programFor(ws, want.Argv[0])
+	if err != nil {
+		return Held{}, err
+	}
+	me, err := h.register(ctx)
+	if err != nil {
+		return Held{}, err
+	}
+	now := time.Now().UTC()
+	hold := Hold{
+		Workspace: ws.ID, Run: r.ID, Branch: ws.Branch, Instance: me, By: Person(), Reason: want.Reason,
+		Since: now, Until: now.Add(want.For), Step: holdTaken,
+	}
+	if err := h.newHold(ctx, hold); err != nil {
+		return Held{}, err
+	}
+	pass("host.hold.taken")
+	use, err := h.yield(ctx, r, ws, hold)
+	if err != nil {
+		return Held{}, errors.Join(err, h.endHold(hold))
+	}
+	pass("host.hold.stopped")
+	done, workErr := h.workAlone(ctx, ws, &hold, program, want)
+	after := context.WithoutCancel(ctx)
+	if err := errors.Join(h.restore(after, ws, &hold), use.Close()); err != nil {
+		return done, errors.Join(err, workErr)
+	}
+	pass("host.hold.restored")
+	done.After, err = h.workspaces.Tip(after, ws)
+	return done, errors.Join(workErr, err, h.reopen(after, hold))
+}
+
+// holdable returns the sandbox that ref means and its workspace.
+func (h *Host) holdable(ctx context.Context, ref string) (caisson.Run, caisson.Workspace, error) {
+	r, err := h.FindServed(ctx, ref)
+	if err != nil {
+		return r, caisson.Workspace{}, err
+	}
+	if r.Spec.Workspace == "" {
+		return r, caisson.Workspace{}, caisson.Errorf(caisson.CodeUsage, "the sandbox of run %s has no workspace", r.ID)
+	}
+	ws, err := h.Ledger.Workspace(ctx, r.Spec.Workspace)
+	if err == nil {
+		err = h.unheld(ctx, ws.ID)
+	}
+	if err == nil && r.State == caisson.RunPaused {
+		err = caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is stopped: %s", r.ID, r.Text).
+			WithHint("Nobody works in the workspace then: work in %s, or `caisson sandbox start %s` first.", ws.Path, r.ID)
+	}
+	return r, ws, err
+}
+
+// programFor finds a program as a shell of the person's does that stands in the
+// workspace, but for what the workspace itself puts in the way of a bare name.
+func (h *Host) programFor(ws caisson.Workspace, name string) (string, error) {
+	if strings.ContainsRune(name, '/') {
+		if filepath.IsAbs(name) {
+			return name, nil
+		}
+		return filepath.Join(ws.Path, name), nil
+	}
+	for _, dir := range filepath.SplitList(process.SafePath(h.env("PATH"), h.Paths.State)) {
+		path := filepath.Join(dir, name)
+		if found, err := exec.LookPath(path); err == nil {
+			return found, nil
+		}
+	}
+	return "", caisson.Errorf(caisson.CodeNotFound, "there is no program %s", name)
+}
+
+// yield has the serving process stop the sandbox for the hold, and takes the
+// workspace.
+func (h *Host) yield(ctx context.Context, r caisson.Run, ws caisson.Workspace, hold Hold) (*lockfile.Lock, error) {
+	conn, err := h.dialServing(ctx)
+	if caisson.CodeOf(err) == caisson.CodeNotFound {
+		return nil, caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is not open", r.ID).WithHint("`caisson sandbox start %s` opens it.", r.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	text := hold.By + " holds its workspace: " + hold.Reason
+	if _, _, err := exchange(ctx, conn, servingRequest{Op: opYield, Run: r.ID, Text: text}, nil, nil); err != nil {
+		return nil, servingError(err)
+	}
+	use, err := h.occupy(ctx, ws, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.noteHold(ctx, r.ID, text); err != nil {
+		return nil, errors.Join(err, use.Close())
+	}
+	return use, nil
+}
+
+// noteHold puts a hold into the record of its run, which nobody drives now.
+func (h *Host) noteHold(ctx context.Context, id caisson.RunID, text string) error {
+	r, err := h.Ledger.Run(ctx, id)
+	if err != nil {
+		return err
+	}
+	drive, err := h.take(ctx, r, false)
+	if err != nil {
+		return err
+	}
+	err = h.Ledger.Append(ctx, drive, caisson.EventNote, map[string]any{"text": text})
+	return errors.Join(err, h.Ledger.ReleaseLease(context.WithoutCancel(ctx), drive))
+}
+
+// held is how the command is started: it waits until its identity is on record,
+// and is gone where this process ends before.
+const heldScript = `read -r go <&3 && [ "$go" = go ] && exec 3<&- && exec "$@"; exit 125`
+
+// workAlone runs the command.
+func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, program string, want HoldRequest) (Held, error) {
+	done := Held{Run: hold.Run, Branch: ws.Branch}
+	var err error
+	if done.Before, err = h.workspaces.Tip(ctx, ws); err != nil {
+		return done, err
+	}
+	ctx, cancel := context.WithDeadline(ctx, hold.Until)
+	defer cancel()
+	gate, opener, err := os.Pipe()
+	if err != nil {
+		return done, err
+	}
+	defer opener.Close()
+	terminal, given := foreground(want.Streams.In)
+	command := process.Command{
+		Path: "/bin/sh", Args: append([]string{"-c", heldScript, "sh", program}, want.Argv[1:]...), Env: os.Environ(), Dir: ws.Path,
+		Files: []*os.File{gate}, Attr: terminal,
+	}
+	if s := want.Streams; s.In != nil {
+		command.Stdin = s.In
+	}
+	if s := want.Streams; s.Out != nil && s.Err != nil {
+		command.Stdout, command.Stderr = s.Out, s.Err
+	}
+	defer given()
+	running, err := command.Start(ctx)
+	_ = gate.Close() // the command has its own
+	if err != nil {
+		return done, err
+	}
+	hold.Step, hold.Before, hold.Command = holdWorking, done.Before, &running.Identity
+	if err = h.keepHold(*hold); err == nil {
+		pass("host.hold.recorded")
+		_, err = opener.WriteString("go\n")
+	}
+	if err != nil {
+		_ = opener.Close() // then it ends
+		_, waitErr := running.Wait()
+		return done, errors.Join(err, waitErr)
+	}
+	status, err := running.Wait()
+	pass("host.hold.worked")
+	done.Exit = status.Code
+	if caisson.CodeOf(err) == caisson.CodeDeadline {
+		done.Over = true
+		err = caisson.Errorf(caisson.CodeDeadline, "the hold's time of %s was over, and its command was ended", want.For)
+	}
+	return done, err
+}
+
+// foreground gives a command the person's terminal, where there is one: Ctrl-C is
+// the command's then. back takes it again.
+func foreground(in *os.File) (attr *unix.SysProcAttr, back func()) {
+	if in == nil {
+		return nil, func() {}
+	}
+	fd := int(in.Fd()) //nolint:gosec // a descriptor
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	if err != nil || group != unix.Getpgrp() {
+		return nil, func() {} // no terminal, or not ours now
+	}
+	return &unix.SysProcAttr{Setpgid: true, Foreground: true, Ctty: fd}, func() { takeTerminal(fd, group) }
+}
+
+// reopen starts the sandbox again, waits until its channel is healthy, and ends
+// the hold.
+func (h *Host) reopen(ctx context.Context, hold Hold) error {
+	started, err := h.StartServed(ctx, hold.Run, StartOptions{})
+	if err == nil && !started.Sound() {
+		err = caisson.Errorf(caisson.CodeStateInvalid, "not all of it is as it should be")
+	}
+	if endErr := h.endHold(hold); endErr != nil {
+		return errors.Join(err, endErr)
+	}
+	if err != nil {
+		e := caisson.AsError(err)
+		return caisson.Errorf(e.Code, "the workspace is free again, but its sandbox was not started: %w", err).
+			WithHint("%s", cmp.Or(e.HintText(), "See why: `caisson sandbox start "+string(hold.Run)+"`."))
+	}
+	return nil
+}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/control/channel"
 )
 
 // channelDir is where the files of a sandbox's control channel are.
@@ -15,12 +16,13 @@ func (h *Host) channelDir(id caisson.SandboxID) string {
 	return filepath.Join(h.Paths.Sandboxes(), string(id))
 }
 
-// dropChannel removes the channel of a sandbox that is gone.
-func (h *Host) dropChannel(id caisson.SandboxID) error {
-	if err := os.RemoveAll(h.channelDir(id)); err != nil {
-		return caisson.Errorf(caisson.CodeWriteFailed, "remove the channel of sandbox %s: %w", id, err)
-	}
-	return nil
+// dropChannel removes the channel of a sandbox that is gone, as far as it can be
+// in a moment. What is left is no fault of a run: it is listed, and every command
+// tries it again.
+func (h *Host) dropChannel(ctx context.Context, id caisson.SandboxID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeBound)
+	defer cancel()
+	_ = channel.Remove(ctx, h.channelDir(id)) // as above
 }
 
 // channelRemains lists the channels of sandboxes that are gone. One is made when
@@ -47,7 +49,7 @@ func (h *Host) channelRemains(ctx context.Context) ([]remain, error) {
 		r := remain{Remnant: caisson.Remnant{Kind: "directory", Name: path, Sandbox: caisson.SandboxID(entry.Name()), Live: true, Why: "its sandbox is on record"}}
 		if !known[entry.Name()] {
 			r.Live, r.Why = false, "its sandbox is gone"
-			r.remove = func(context.Context) error { return os.RemoveAll(path) }
+			r.remove = func(ctx context.Context) error { return channel.Remove(ctx, path) }
 		}
 		found = append(found, r)
 	}

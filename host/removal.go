@@ -261,9 +261,7 @@ func (h *Host) removeSteps(ctx context.Context, j journal) (Removed, error) {
 				return done, err
 			}
 		}
-		if err := h.dropChannel(record.ID); err != nil {
-			return done, err
-		}
+		h.dropChannel(ctx, record.ID)
 	}
 	pass("host.remove.swept")
 	if err := h.purge(ctx, j, r, &done); err != nil {

@@ -90,7 +90,7 @@ func (h *Host) restBox(ctx context.Context, record *caisson.SandboxRecord, lost 
 		}
 	}
 	if record.State == caisson.SandboxRemoved {
-		return h.dropChannel(record.ID)
+		h.dropChannel(ctx, record.ID)
 	}
 	return nil
 }
@@ -105,7 +105,8 @@ func (h *Host) retire(ctx context.Context, r caisson.Run) error {
 			errs = append(errs, h.Ledger.PutSandbox(ctx, record))
 		}
 		record.State = caisson.SandboxRemoved
-		errs = append(errs, h.Ledger.PutSandbox(ctx, record), h.dropChannel(record.ID))
+		errs = append(errs, h.Ledger.PutSandbox(ctx, record))
+		h.dropChannel(ctx, record.ID)
 	}
 	return errors.Join(errs...)
 }

@@ -65,9 +65,11 @@ func (s *Serving) answer(conn *net.UnixConn) {
 	files, err := receivePacket(conn, &request, streamCount)
 	_ = conn.SetDeadline(time.Time{})
 	defer func() {
-		for _, f := range files {
-			_ = f.Close() // of a stream whose owner has it still
-		}
+		go func() { // ends where the streams' file systems are not stuck
+			for _, f := range files {
+				_ = f.Close() // of a stream whose owner has it still
+			}
+		}()
 	}()
 	if err == nil && request.Version != servingVersion {
 		err = caisson.Errorf(caisson.CodeUnsupported, "the process that serves sandboxes is of another version of caisson").

@@ -12,11 +12,12 @@ import (
 func (s *session) guide() string {
 	var b strings.Builder
 	b.WriteString("# You work in a Caisson sandbox\n\n")
-	fmt.Fprintf(&b, "What you can write is %s and your home; both are kept.", s.workDir())
+	b.WriteString(s.keptGuide())
 	if branch := s.branch(); branch != "" {
 		fmt.Fprintf(&b, " Commits on the branch %s are brought\nhome to the person's repository.", branch)
 	}
-	b.WriteString(` Nothing else outside can be reached, unless you ask for it:
+	b.WriteString(s.reachGuide())
+	b.WriteString(`, unless you ask for it:
 
     caisson-guest ctl VERB --json '{"field": "value"}'
 
@@ -35,4 +36,30 @@ prints the schema of a verb's input.
 	}
 	b.WriteString(s.taskGuide())
 	return b.String()
+}
+
+// keptGuide says what can be written, and whether it stays.
+func (s *session) keptGuide() string {
+	kept := "both are kept"
+	if s.ws == nil {
+		kept = "neither is kept,\nboth end with the sandbox"
+	}
+	return fmt.Sprintf("What you can write is %s and your home; %s.", s.workDir(), kept)
+}
+
+// reachGuide says what can be reached outside without asking here.
+func (s *session) reachGuide() string {
+	if s.network == nil {
+		return " Nothing else outside can be reached"
+	}
+	rules, _, err := s.networkRules(s.config)
+	if err != nil || len(rules) == 0 { // each host is asked about
+		return " A person may open a host that you try to\nreach over the network. Nothing else outside can be reached"
+	}
+	var b strings.Builder
+	b.WriteString("\n\nOpen to the network, when this sandbox was opened, were these hosts; a person may open\nand close others:\n\n")
+	for _, r := range rules {
+		fmt.Fprintf(&b, "- %s\n", r)
+	}
+	return b.String() + "\nNothing else outside can be reached"
 }

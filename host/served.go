@@ -25,9 +25,14 @@ type served struct {
 	stop context.CancelCauseFunc
 
 	ready chan struct{} // closed when it is open
-	done  chan struct{} // closed when ended and err are what they are
+	done  chan struct{} // closed when ended, err and next are what they are
 	ended caisson.Run
 	err   error
+	next  *served // in the place of this one, where that is opened with its end
+
+	// wanted is the run where it is to be opened as long as nobody has stopped it
+	// since; nil: a person has said so. Protected by Serving's mu.
+	wanted *caisson.Run
 
 	// expect is the workspace's tree as the boundary before this one left it, and
 	// tree how this one does; where one takes the place of the other.
@@ -36,6 +41,7 @@ type served struct {
 
 	mu      sync.Mutex
 	replace bool                     // it is to be opened anew
+	nextEnv []string                 // env, then
 	halted  bool                     // it was told to stop
 	session *session                 // nil before it is open and after it was closed
 	guests  map[caisson.RunID]*guest // sessions in it
@@ -47,8 +53,8 @@ type guest struct {
 	door *airlock.Door // nil until it has one
 }
 
-func newServed(run caisson.RunID, env []string, stop context.CancelCauseFunc) *served {
-	return &served{run: run, env: env, stop: stop, ready: make(chan struct{}), done: make(chan struct{}), guests: map[caisson.RunID]*guest{}}
+func newServed(run caisson.RunID, env []string) *served {
+	return &served{run: run, env: env, ready: make(chan struct{}), done: make(chan struct{}), guests: map[caisson.RunID]*guest{}}
 }
 
 // opened says that s is open, and lets others work in its box.
@@ -96,6 +102,13 @@ func (v *served) leaves() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.halted
+}
+
+// replaced tells whether another is to take its place, with which env.
+func (v *served) replaced() (env []string, is bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.nextEnv, v.replace
 }
 
 // enter lets a session work in the box; leave says that it has ended.

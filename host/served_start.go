@@ -109,7 +109,7 @@ func (s *Serving) opened(run caisson.RunID, request servingRequest) (*served, er
 			return v, err
 		}
 		v.mu.Lock()
-		v.replace = true
+		v.replace, v.nextEnv = true, request.Env
 		v.mu.Unlock()
 		v.halt(&caisson.CauseError{Cause: caisson.CauseUser, Text: "its boundary is made anew"})
 	}
@@ -120,7 +120,10 @@ func (s *Serving) opened(run caisson.RunID, request servingRequest) (*served, er
 	if v.err != nil {
 		return v, v.err
 	}
-	next := s.takeAfter(run, request.Env, v)
+	next := v.next
+	if next == nil {
+		next = s.takeAfter(run, request.Env, v)
+	}
 	return next, next.await(s.life)
 }
 

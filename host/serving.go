@@ -206,7 +206,7 @@ func (s *Serving) look(again bool) (idle bool, err error) {
 		}
 		wanted++
 		if s.due(r.ID) {
-			s.take(r.ID, nil)
+			s.takeWanted(r)
 		}
 	}
 	s.mu.Lock()
@@ -229,8 +229,8 @@ func (s *Serving) due(run caisson.RunID) bool {
 	return b == nil || !time.Now().Before(b.after)
 }
 
-// take returns the open sandbox of a run, and opens it if it is not. env are
-// variables of the person who wants it; nil keeps those that are known.
+// take returns the open sandbox of a run, and opens it if it is not: a person
+// wants it. env are variables of that person; nil keeps those that are known.
 func (s *Serving) take(run caisson.RunID, env []string) *served {
 	return s.takeAfter(run, env, nil)
 }
@@ -240,10 +240,29 @@ func (s *Serving) takeAfter(run caisson.RunID, env []string, last *served) *serv
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if v := s.open[run]; v != nil {
+		v.wanted = nil
 		return v
 	}
+	return s.openLocked(newServed(run, env), last)
+}
+
+// takeWanted returns the open sandbox of a run, and opens it if it is not and
+// still wants to be, as it did when r was read. A person may have stopped it
+// since.
+func (s *Serving) takeWanted(r caisson.Run) *served {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.open[r.ID]; v != nil {
+		return v
+	}
+	v := newServed(r.ID, nil)
+	v.wanted = &r
+	return s.openLocked(v, nil)
+}
+
+func (s *Serving) openLocked(v, last *served) *served {
 	life, stop := context.WithCancelCause(s.life)
-	v := newServed(run, env, stop)
+	v.stop = stop
 	if last != nil && v.env == nil {
 		v.env = last.env
 	}
@@ -253,7 +272,7 @@ func (s *Serving) takeAfter(run caisson.RunID, env []string, last *served) *serv
 		close(v.done)
 		return v
 	}
-	s.open[run] = v
+	s.open[v.run] = v
 	s.driving.Go(func() { s.drive(life, v) })
 	return v
 }
@@ -262,14 +281,41 @@ var errEnding = caisson.Errorf(caisson.CodeInterrupted, "the process that serves
 
 // drive drives a served run through one life.
 func (s *Serving) drive(ctx context.Context, v *served) {
+	defer s.wake()
+	defer close(v.done)
+	defer v.stop(nil)
+	if s.unwanted(ctx, v) {
+		return
+	}
 	v.ended, v.err = s.host.Drive(ctx, v.run, DriveOptions{served: v})
-	v.stop(nil)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.open, v.run)
 	s.backOffLocked(v)
-	s.mu.Unlock()
-	close(v.done)
-	s.wake()
+	if env, replaced := v.replaced(); replaced && v.err == nil { // before anybody else opens it
+		v.next = s.openLocked(newServed(v.run, env), v)
+	}
+}
+
+// unwanted gives up a run that was stopped before this process had it: whoever
+// stops it from now on ends v.
+func (s *Serving) unwanted(ctx context.Context, v *served) bool {
+	now, err := s.host.Ledger.Run(ctx, v.run)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || v.wanted == nil || now.State != caisson.RunPaused {
+		return false
+	}
+	if v.wanted.State == caisson.RunPaused && v.wanted.Lease.Fence == now.Lease.Fence {
+		return false // it is the same rest
+	}
+	delete(s.open, v.run)
+	v.ended, v.err = now, stoppedError(v.run)
+	return true
+}
+
+func stoppedError(run caisson.RunID) error {
+	return caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is stopped", run).WithHint("`caisson sandbox start %s` starts it again.", run)
 }
 
 // backOffLocked puts off another try of what failed and still wants to be open.

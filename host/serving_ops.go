@@ -139,12 +139,12 @@ func (s *Serving) doSession(conn *net.UnixConn, r caisson.Run, request servingRe
 		err = caisson.Errorf(caisson.CodeStateInvalid, "run %s is no session in a sandbox that is kept open", r.ID)
 	}
 	if err == nil && parent.State == caisson.RunPaused {
-		err = caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is stopped", parent.ID).WithHint("`caisson sandbox start %s` starts it again.", parent.ID)
+		err = stoppedError(parent.ID)
 	}
 	if err != nil {
 		return servingReply{}, err
 	}
-	v := s.take(parent.ID, nil)
+	v := s.takeWanted(parent)
 	if err := v.await(s.life); err != nil {
 		return servingReply{}, err
 	}

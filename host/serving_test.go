@@ -1,0 +1,162 @@
+package host
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/agent"
+)
+
+// serves makes a served run, and a process that serves and takes up nothing by itself.
+func serves(t *testing.T) (*Serving, caisson.Run) {
+	t.Helper()
+	h := opened(t, "", nil)
+	run, err := h.NewRun(t.Context(), RunRequest{Served: true, NoWorkspace: true})
+	if caisson.CodeOf(err) == caisson.CodeIsolationUnavailable {
+		t.Skipf("no boundary can be made here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewServing(h, ServingOptions{})
+	s.life, s.end = context.WithCancelCause(context.WithoutCancel(t.Context()))
+	t.Cleanup(func() {
+		s.end(&caisson.CauseError{Cause: caisson.CauseShutdown, Text: "the test ends"})
+		s.driving.Wait()
+	})
+	return s, run
+}
+
+func (s *Serving) is(t *testing.T, run caisson.RunID) caisson.Run {
+	t.Helper()
+	r, err := s.host.Ledger.Run(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Who has read that a sandbox is open does not open one that a person has
+// stopped since; a person does.
+func TestStoppedSinceRead(t *testing.T) {
+	s, run := serves(t)
+	if _, err := s.opened(run.ID, servingRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	read := s.is(t, run.ID)
+	if read.State == caisson.RunPaused {
+		t.Fatal("it is not open")
+	}
+	if _, err := s.doStop(read); err != nil {
+		t.Fatal(err)
+	}
+	v := s.takeWanted(read)
+	if err := v.await(t.Context()); caisson.CodeOf(err) != caisson.CodeStateInvalid {
+		t.Errorf("it is opened again: %v", err)
+	}
+	<-v.done
+	if now := s.is(t, run.ID); now.State != caisson.RunPaused || now.Lease.Fence != read.Lease.Fence {
+		t.Errorf("it was %+v, and is %+v", read.Lease, now.Lease)
+	}
+	// At the same time as one that must not, a person may.
+	s.takeWanted(read)
+	if _, err := s.opened(run.ID, servingRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.takeWanted(read).await(t.Context()); err != nil {
+		t.Errorf("what is open is not found: %v", err)
+	}
+}
+
+// Nobody comes between the end of a boundary and the one in its place, which has
+// what its person asked for.
+func TestTakenWhileReplaced(t *testing.T) {
+	s, run := serves(t)
+	first, err := s.opened(run.ID, servingRequest{Env: []string{"A=1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := s.is(t, run.ID)
+	found := map[*served]bool{}
+	ctx, end := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	others.Go(func() {
+		for ctx.Err() == nil {
+			found[s.takeWanted(read)] = true
+			time.Sleep(100 * time.Microsecond)
+		}
+	})
+	second, err := s.opened(run.ID, servingRequest{Env: []string{"A=2"}, Recreate: true})
+	end()
+	others.Wait()
+	if err != nil || second == first || !second.fresh || len(second.env) != 1 || second.env[0] != "A=2" {
+		t.Errorf("made anew: %v, %v", second.env, err)
+	}
+	delete(found, first)
+	delete(found, second)
+	if len(found) > 0 {
+		t.Errorf("%d others were begun", len(found))
+	}
+}
+
+// A session whose both outputs are a pipe that nobody reads ends at its deadline,
+// and is in nobody's way when its sandbox is stopped.
+func TestServedSharedOutput(t *testing.T) {
+	s, run := serves(t)
+	v, err := s.opened(run.ID, servingRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, deadline := range []time.Duration{2 * time.Second, 0} {
+		guest, err := s.host.newGuest(t.Context(), ExecRequest{Argv: []string{"sh", "-c", "yes & yes >&2"}, Session: caisson.SessionStreams, Deadline: deadline}, s.is(t, run.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, _ := pipe(t)
+		r, w := pipe(t)
+		streams := begun(t, in, dup(t, w), w)
+		streams.out.d.plain, streams.err.d.plain = true, true
+		box, leave, err := v.enter(guest.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			defer leave()
+			_, err := s.host.Drive(context.WithoutCancel(s.life), guest.ID, DriveOptions{
+				within:  box,
+				Agent:   &agent.Options{Stdin: streams.in, Stdout: streams.out, Stderr: streams.err},
+				Settled: func(context.Context, caisson.Drive) error { streams.close(); return nil },
+			})
+			streams.close()
+			ended <- err
+		}()
+		if deadline == 0 {
+			time.Sleep(time.Second)
+			s.end(&caisson.CauseError{Cause: caisson.CauseShutdown, Text: "SIGTERM"})
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(25 * time.Second):
+			t.Error("it does not end")
+		}
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			t.Error(err)
+		}
+	}
+	select {
+	case <-v.done:
+	case <-time.After(25 * time.Second):
+		t.Fatal("the sandbox does not end")
+	}
+	if v.err != nil {
+		t.Error(v.err)
+	}
+}

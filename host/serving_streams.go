@@ -166,13 +166,13 @@ func (s *streams) ready(d *descriptor, events int16) error {
 	}
 }
 
-// lostPause is for when another took what a descriptor was ready for.
-const lostPause = time.Millisecond
+// lostPause is for when another took what a descriptor was ready for, in ms.
+const lostPause = 1
 
 // lost tells whether a call that failed is to be done again, after another look.
-func lost(err error) bool {
+func (s *streams) lost(err error) bool {
 	if errors.Is(err, unix.EAGAIN) {
-		time.Sleep(lostPause)
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(s.wake.fd), Events: unix.POLLIN}}, lostPause) //nolint:gosec // a descriptor; the look tells
 		return true
 	}
 	return errors.Is(err, unix.EINTR)
@@ -221,7 +221,7 @@ func (r *streamIn) Read(p []byte) (n int, err error) {
 			if err := r.s.ready(r.d, unix.POLLIN); err != nil {
 				return err
 			}
-			if n, err = r.d.try(p, unix.Preadv2, unix.Read); !lost(err) {
+			if n, err = r.d.try(p, unix.Preadv2, unix.Read); !r.s.lost(err) {
 				return err
 			}
 		}
@@ -257,7 +257,7 @@ func (w *streamOut) Write(p []byte) (n int, err error) {
 				part = part[:min(len(part), atOnce)]
 			}
 			m, err := w.d.try(part, unix.Pwritev2, unix.Write)
-			if lost(err) {
+			if w.s.lost(err) {
 				continue
 			}
 			if err != nil {

@@ -56,7 +56,7 @@ func TestStoppedSinceRead(t *testing.T) {
 	}
 	v := s.takeWanted(read)
 	if err := v.await(t.Context()); caisson.CodeOf(err) != caisson.CodeStateInvalid {
-		t.Errorf("it is opened again: %v", err)
+		t.Fatalf("it is opened again: %v", err)
 	}
 	<-v.done
 	if now := s.is(t, run.ID); now.State != caisson.RunPaused || now.Lease.Fence != read.Lease.Fence {

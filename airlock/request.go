@@ -18,6 +18,9 @@ type Request struct {
 	Name       string       // as asked for
 	Tool       caisson.Tool // nil: there is no such tool; the call is refused with CodeToolUnknown
 	Input      string       // as written, not yet parsed
+	// Strict: an input that is not JSON is refused and not mended. For who writes
+	// it himself, as a program does; a model is cut off in the middle of it.
+	Strict bool
 	// New: the ledger has no row of it, as its id was made just now.
 	New bool
 	// Ask, where set, is called before a person is asked about it: with an error

@@ -107,7 +107,7 @@ func (b *Broker) serve(ctx context.Context, r *request) {
 		return
 	}
 	settled, err := b.o.Door.Settle(ctx, []airlock.Request{{
-		ID: r.record.Call, Name: r.record.Verb, Tool: b.verb(r.record.Verb), Input: string(r.input), New: !r.resumed, Ask: func() error { return b.mayAsk(r) },
+		ID: r.record.Call, Name: r.record.Verb, Tool: b.verb(r.record.Verb), Input: string(r.input), Strict: true, New: !r.resumed, Ask: func() error { return b.mayAsk(r) },
 	}})
 	b.mu.Lock()
 	r.executor = nil

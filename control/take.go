@@ -133,23 +133,25 @@ func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *re
 		Run: b.o.Drive.Run, Generation: ch.Generation, ID: id, Call: caisson.NewRequestCallID(b.o.Drive.Run, ch.Generation, id),
 	}}
 	asked, refused := b.check(id, body, err, seen, places)
+	input, refused := canonical(asked.Input, refused)
 	if refused != nil {
 		r.record.Rejected, r.record.At = bare(refused), b.s.o.Ledger.Now()
 	}
 	if asked.Verb != "" {
-		r.record.Verb, r.record.Input = asked.Verb, compact(asked.Input)
+		r.record.Verb, r.record.Input = asked.Verb, input
 		r.input, r.wait = r.record.Input, waitOf(asked)
 	}
 	return r
 }
 
-// compact is JSON without white space, which a client may have a lot of.
-func compact(raw json.RawMessage) json.RawMessage {
-	out, err := caisson.Canonical(raw)
-	if err != nil {
-		return nil // the strict reading has refused it
+// canonical is the one form in which an input goes on from here: what has none
+// is refused, as nothing else may be done in its place.
+func canonical(input json.RawMessage, refused *caisson.Error) (json.RawMessage, *caisson.Error) {
+	out, err := caisson.Canonical(input)
+	if err == nil || refused != nil {
+		return out, refused
 	}
-	return out
+	return nil, caisson.Errorf(caisson.CodeRequestInvalid, "the request is not valid: input has no canonical form").With("field", "input")
 }
 
 // bare is an error without its cause, which is for this process alone.

@@ -138,8 +138,10 @@ func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *re
 		r.record.Rejected, r.record.At = bare(refused), b.s.o.Ledger.Now()
 	}
 	if asked.Verb != "" {
-		r.record.Verb, r.record.Input = asked.Verb, input
-		r.input, r.wait = r.record.Input, waitOf(asked)
+		r.record.Verb, r.wait = asked.Verb, waitOf(asked)
+	}
+	if r.record.Rejected == nil { // else nothing is kept of what a client may send without end
+		r.record.Input, r.input = input, input
 	}
 	return r
 }

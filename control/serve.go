@@ -251,8 +251,9 @@ func (b *Broker) project(ctx context.Context, r caisson.RequestRecord, call *cai
 	if err := b.owned(ctx); err != nil {
 		return err
 	}
+	b.keep(ctx)
 	if answer.State == caisson.AnswerAccepted || answer.State == caisson.AnswerWaiting {
-		return b.files.Accept(answer)
+		return b.files().Accept(answer)
 	}
 	payload := payloadOf(answer, call)
 	answer.Payload = int64(len(payload))
@@ -262,7 +263,7 @@ func (b *Broker) project(ctx context.Context, r caisson.RequestRecord, call *cai
 		b.published = trimEvery // bytes count too
 	}
 	b.mu.Unlock()
-	return b.files.Answer(answer, payload)
+	return b.files().Answer(answer, payload)
 }
 
 // reject writes a rejection of a request that was taken and never became a call.

@@ -18,8 +18,8 @@ func (b *Broker) take() {
 	if !b.taking() {
 		return
 	}
-	ids, err := b.files.Scan(time.Now())
-	if err == nil && b.files.Counts().More {
+	ids, err := b.files().Scan(time.Now())
+	if err == nil && b.files().Counts().More {
 		signal(b.wake)
 	}
 	if err != nil || len(ids) == 0 {
@@ -29,6 +29,7 @@ func (b *Broker) take() {
 	if !b.current() {
 		return
 	}
+	b.keep(b.ctx)
 	for some := range slices.Chunk(ids, takeTogether) {
 		if b.ctx.Err() != nil || !b.taking() {
 			return
@@ -117,14 +118,14 @@ func (b *Broker) stalled() bool {
 // claim takes one request out of the channel and looks at it. Nil: there is
 // nothing by that name that could be taken, or its id was taken before.
 func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *request {
-	body, err := b.files.Claim(id)
+	body, err := b.files().Claim(id)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil && caisson.CodeOf(err) != caisson.CodeRequestInvalid:
 		return nil // it is where it was
 	}
-	if _, answered := b.files.Has(id); answered {
+	if _, answered := b.files().Has(id); answered {
 		b.replayed(id)
 		return nil
 	}
@@ -277,7 +278,7 @@ func (b *Broker) replayed(id caisson.RequestID) {
 			return
 		}
 	}
-	if _, answered := b.files.Has(id); answered {
+	if _, answered := b.files().Has(id); answered {
 		return
 	}
 	_, _ = b.republish(b.ctx, id) // it is tried again by whoever asks to recover it
@@ -292,7 +293,7 @@ func (b *Broker) trim() {
 	}
 	b.mu.Unlock()
 	if due {
-		_ = b.files.Trim(time.Now(), b.open) // what cannot be removed is tried again
+		_ = b.files().Trim(time.Now(), b.open) // what cannot be removed is tried again
 	}
 }
 

@@ -317,26 +317,28 @@ func (b *Broker) mendRequests(ctx context.Context) {
 		known[r.ID] = r
 	}
 	for _, id := range ids {
+		b.mu.Lock()
+		held := b.heldByLocked(id)
+		// Before anything is done: whoever goes on with it may note it again. While
+		// it runs it stays noted, as that may be for what it ends with.
+		if b.running[id] == nil {
+			delete(b.repair, id)
+		}
+		b.mu.Unlock()
 		r, is := known[id]
-		if is {
-			b.mu.Lock()
-			held := b.heldByLocked(id)
-			b.mu.Unlock()
-			again := b.resume
-			if held { // only a file of it is missing
-				again = b.projectStored
-			}
-			err := again(ctx, r)
+		if !is {
+			continue
+		}
+		again := b.resume
+		if held { // only a file of it is missing
+			again = b.projectStored
+		}
+		if err := again(ctx, r); err != nil {
+			b.mendLater(id)
 			if b.lost(err) {
 				return
 			}
-			if err != nil {
-				continue
-			}
 		}
-		b.mu.Lock()
-		delete(b.repair, id)
-		b.mu.Unlock()
 	}
 }
 

@@ -26,6 +26,10 @@ type Request struct {
 	// Ask, where set, is called before a person is asked about it: with an error
 	// nobody is, and the call ends as not started, with that error.
 	Ask func() error
+	// Begin, where set, is called before its doer is made ready, which may have
+	// effects of its own: with an error it is not, the call stays as it is, and
+	// Settle returns that error.
+	Begin func() error
 }
 
 // Settled is what became of a batch of requests.

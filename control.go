@@ -33,7 +33,8 @@ const ProgramsDir = ControlDir + "/bin"
 const (
 	ControlBody      = 64 << 10         // bytes of a request
 	ControlWait      = 10 * time.Second // the longest a request may stay unaccepted
-	ControlConsumed  = 1_000_000        // ids of one generation
+	ControlConsumed  = 1_000_000        // places of one generation
+	ControlPlace     = 1 << 10          // bytes of a request in each place that it takes
 	ControlRunning   = 4                // requests that run at once
 	ControlQueued    = 64               // that wait for that, in order
 	ControlReviews   = 16               // open reviews of requests
@@ -153,7 +154,19 @@ type Channel struct {
 	// Epoch rises each time the channel is opened, and whenever its broker finds
 	// that it did not run for a while.
 	Epoch int64 `json:"epoch"`
-	Taken int64 `json:"taken"` // ids consumed in this generation
+	// Taken are the places taken in this generation, which bounds its ids and its
+	// bytes: each request takes one for its id, and more if it is longer than
+	// ControlPlace.
+	Taken int64 `json:"taken"`
+}
+
+// Places are how many of ControlConsumed a request takes. One that is rejected
+// as it is taken leaves no input behind, and takes one.
+func (r RequestRecord) Places() int64 {
+	if r.Rejected != nil {
+		return 1
+	}
+	return max(1, int64(len(r.Verb)+len(r.Input)+ControlPlace-1)/ControlPlace)
 }
 
 // RequestRecord is a request in the ledger: its id is used up. What became of
@@ -163,7 +176,8 @@ type RequestRecord struct {
 	Generation int64     `json:"generation"`
 	ID         RequestID `json:"id"`
 	Verb       string    `json:"verb"`
-	// Input is what the client sent; it is kept for as long as there is no call.
+	// Input is what the client sent; it is kept for as long as there is no call,
+	// and not at all where the request was rejected as it was taken.
 	Input    json.RawMessage `json:"input,omitempty"`
 	Call     CallID          `json:"call"` // derived from the id: see NewRequestCallID
 	Rejected *Error          `json:"rejected,omitempty"`

@@ -268,8 +268,9 @@ type LedgerControl interface {
 	Channel(ctx context.Context, run RunID) (Channel, error)
 	// TakeRequest uses up the id in the present generation, with the rejection
 	// where there is one; the ledger gives At and Call. CodeRequestReplayed where
-	// it was used before, in whatever state, and CodeChannelFull after
-	// ControlConsumed of them; both change nothing. CodeGenerationStale for
+	// it was used before, in whatever state, and CodeChannelFull when
+	// ControlConsumed places are taken; both change nothing. Of a request with a
+	// rejection the input is not kept. CodeGenerationStale for
 	// another generation than the present. CodeRequestInvalid for an id without
 	// the form of one, and for what cannot be kept: an input that has no
 	// canonical form, or more than ControlBody of it and the verb.

@@ -72,6 +72,9 @@ func (d *Door) prepare(ctx context.Context, r Request, input json.RawMessage) (c
 	if err != nil {
 		return call, err
 	}
+	if made.Repaired && r.Strict {
+		return call, caisson.Errorf(caisson.CodeCallInvalid, "the input is not JSON")
+	}
 	if made.Cut && call.Effect != caisson.EffectRead {
 		return call, caisson.Errorf(caisson.CodeCallInvalid, "the input was cut: its text ends in the middle of a value").
 			WithHint("Send the whole call again; make its input shorter if it was cut for its length.")

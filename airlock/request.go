@@ -18,11 +18,18 @@ type Request struct {
 	Name       string       // as asked for
 	Tool       caisson.Tool // nil: there is no such tool; the call is refused with CodeToolUnknown
 	Input      string       // as written, not yet parsed
+	// Strict: an input that is not JSON is refused and not mended. For who writes
+	// it himself, as a program does; a model is cut off in the middle of it.
+	Strict bool
 	// New: the ledger has no row of it, as its id was made just now.
 	New bool
 	// Ask, where set, is called before a person is asked about it: with an error
 	// nobody is, and the call ends as not started, with that error.
 	Ask func() error
+	// Begin, where set, is called before its doer is made ready, which may have
+	// effects of its own: with an error it is not, the call stays as it is, and
+	// Settle returns that error.
+	Begin func() error
 }
 
 // Settled is what became of a batch of requests.

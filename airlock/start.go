@@ -20,6 +20,11 @@ func (b *batch) do(it *item) ended {
 	if today.Ruling == "" || today.Ruling.Stricter(it.verdict.Ruling) {
 		return ended{item: it, then: afterJudged}
 	}
+	if it.req.Begin != nil {
+		if err := it.req.Begin(); err != nil {
+			return ended{item: it, err: fmt.Errorf("begin call %s: %w", it.call.ID, err)}
+		}
+	}
 	held, err := it.req.Tool.Hold(b.ctx, it.call, caisson.EffectIDOf(it.call.ID))
 	if err != nil {
 		if b.ctx.Err() != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
-	"github.com/caisson-run/caisson/control/channel"
 )
 
 // Sandbox is what a broker needs to know and to ask of the sandbox that it is for.
@@ -65,7 +64,7 @@ type request struct {
 type Broker struct {
 	s     *Service
 	o     Sandbox
-	files *channel.Files
+	place place
 	bound *look[struct{}]
 
 	ctx    context.Context //nolint:containedctx // it is the broker's life, which its requests share
@@ -209,7 +208,7 @@ func (b *Broker) live() {
 	b.remove()
 	b.work.Wait()
 	b.leave()
-	b.files.Close() //nolint:errcheck,gosec // descriptors of directories lose nothing
+	b.place.close()
 	b.s.drop(b)
 }
 
@@ -229,6 +228,7 @@ func (b *Broker) loop() {
 			if b.stalled() {
 				b.current()
 			}
+			b.keep(b.ctx)
 			b.mend()
 			b.take()
 		case <-b.urgent:

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/airlock"
 )
 
 // An answer that is on record and not there is there again when the channel is
@@ -89,6 +90,14 @@ func TestNewGeneration(t *testing.T) {
 type faulty struct {
 	caisson.Ledger
 	take, start, settle atomic.Pointer[caisson.Error]
+	reading             atomic.Pointer[func()] // at the next read of a call
+}
+
+func (l *faulty) Call(ctx context.Context, id caisson.CallID) (caisson.CallRecord, error) {
+	if reading := l.reading.Swap(nil); reading != nil {
+		(*reading)()
+	}
+	return l.Ledger.Call(ctx, id)
 }
 
 func asErr(p *atomic.Pointer[caisson.Error]) error {
@@ -155,6 +164,47 @@ func TestLedgerTakesNoWrites(t *testing.T) {
 	w.tickNow()
 	if a := w.answer(id); a.State != caisson.AnswerCompleted || w.done(id) != 1 {
 		t.Errorf("what could not be settled is %+v, done %d times", a, w.done(id))
+	}
+}
+
+// A request that goes wrong again while it is being mended is not forgotten.
+func TestMendedAndWrongAgain(t *testing.T) {
+	w := newWorld(t)
+	l := &faulty{Ledger: w.ledger}
+	w.through = l
+	var unsure atomic.Bool
+	w.sandbox.Owned = func(context.Context) error {
+		if unsure.Load() {
+			return caisson.Errorf(caisson.CodeWriteFailed, "nobody knows")
+		}
+		return nil
+	}
+	w.noticed = func(n airlock.Notice) { unsure.Store(n.Kind == airlock.NoticeAsked) }
+	b := w.start()
+	id := w.ask("gated", `{}`)
+	w.await("that it waits", func() bool { return len(b.Status().Waiting) == 1 })
+	if w.has(id, ".accepted.json") {
+		t.Fatal("it was published")
+	}
+	unsure.Store(false)
+	call, err := w.ledger.Call(t.Context(), caisson.NewRequestCallID(w.run, 1, id))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	mending, goOn := make(chan struct{}), make(chan struct{})
+	l.reading.Store(new(func() { close(mending); <-goOn }))
+	w.tickNow()
+	<-mending
+	l.start.Store(caisson.Errorf(caisson.CodeStateInvalid, "the run takes no calls"))
+	w.decide(call.Review, caisson.Decision{Kind: caisson.Approve})
+	w.await("that it could not be started", func() bool { s := b.Status(); return len(s.Waiting)+s.Queued+s.Running == 0 })
+	l.start.Store(nil)
+	close(goOn)
+	w.accepted(id)
+	w.tickNow()
+	if a := w.answer(id); a.State != caisson.AnswerCompleted || w.done(id) != 1 {
+		t.Errorf("%+v, done %d times", a, w.done(id))
 	}
 }
 

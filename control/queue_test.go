@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,18 @@ func TestQueue(t *testing.T) {
 	}
 	if code := w.refused(w.ask("count", `{}`)); code != caisson.CodeBusy {
 		t.Errorf("one more is %s", code)
+	}
+	// What is refused may be sent without end: nothing of it is kept.
+	for _, verb := range []string{"count", "nothing"} {
+		id := w.ask(verb, `{"text":"MARKER"}`)
+		w.refused(id)
+		found, err := w.ledger.Requests(t.Context(), w.run, caisson.RequestFilter{IDs: []caisson.RequestID{id}})
+		if err != nil || len(found) != 1 || found[0].Verb != verb || len(found[0].Input) != 0 {
+			t.Errorf("%s is recorded as %+v, %v", verb, found, err)
+		}
+	}
+	if taken := strings.Join(w.events(caisson.EventRequestTaken), ""); strings.Contains(taken, "MARKER") {
+		t.Error("the input of what was refused is recorded")
 	}
 	w.boot.Store(int64(11 * time.Second))
 	w.ask("recover", `{}`) // wakes the broker; the clock alone would, in time

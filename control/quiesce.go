@@ -137,7 +137,7 @@ func (b *Broker) cancel(why *caisson.CauseError, open []*request) {
 	ended, stop := context.WithCancelCause(context.WithoutCancel(b.ctx))
 	stop(why)
 	for _, r := range open {
-		settled, err := b.o.Door.Settle(ended, []airlock.Request{{ID: r.record.Call, Name: r.record.Verb, Tool: b.verb(r.record.Verb), Input: string(r.input)}})
+		settled, err := b.o.Door.Settle(ended, []airlock.Request{{ID: r.record.Call, Name: r.record.Verb, Tool: b.verb(r.record.Verb), Input: string(r.input), Strict: true}})
 		if b.lost(err) {
 			return
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/control/channel"
 	"github.com/caisson-run/caisson/process"
 )
 
@@ -16,15 +15,11 @@ import (
 // then requests are taken. It fails, and names it, where a process of an earlier
 // life cannot be ended (CodeOrphanAlive, CodeHolderUnknown).
 func (s *Service) Open(ctx context.Context, o Sandbox) (*Broker, error) {
-	files, err := channel.Make(o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	b := s.broker(ctx, o, files)
+	b := s.broker(ctx, o)
 	if err := b.begin(ctx); err != nil {
 		b.stop(err)
 		b.work.Wait()
-		files.Close() //nolint:errcheck,gosec // descriptors of directories lose nothing
+		b.place.close()
 		return nil, fmt.Errorf("open the control channel of sandbox %s: %w", o.Record.ID, err)
 	}
 	s.add(b)
@@ -32,9 +27,9 @@ func (s *Service) Open(ctx context.Context, o Sandbox) (*Broker, error) {
 	return b, nil
 }
 
-func (s *Service) broker(ctx context.Context, o Sandbox, files *channel.Files) *Broker {
+func (s *Service) broker(ctx context.Context, o Sandbox) *Broker {
 	b := &Broker{
-		s: s, o: o, files: files, state: caisson.BrokerStarting, since: s.o.Ledger.Now(),
+		s: s, o: o, state: caisson.BrokerStarting, since: s.o.Ledger.Now(),
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), counts: make(chan struct{}, 1), ticks: make(chan struct{}, 1),
 		done: make(chan struct{}), changed: make(chan struct{}),
 		reasons: map[caisson.Code]parked{}, running: map[caisson.RequestID]*request{}, waiting: map[caisson.RequestID]*request{},
@@ -56,22 +51,21 @@ func (b *Broker) begin(ctx context.Context) error {
 		return err
 	}
 	b.channel, b.stalls = ch, b.s.pulse()
+	// Not before: whoever makes the files takes them from who has them.
+	if err := b.place.make(b.o.Dir); err != nil {
+		return err
+	}
 	if ch.Taken >= caisson.ControlConsumed {
 		b.Park(caisson.CodeChannelFull, caisson.CodeChannelFull.Info().Meaning)
 	}
 	if err := b.recover(ctx); err != nil {
 		return err
 	}
-	if err := b.Announce(); err != nil {
+	if err := b.introduce(); err != nil {
 		return err
 	}
-	if b.o.Guide != "" {
-		if err := b.files.Guide(b.o.Guide); err != nil {
-			return err
-		}
-	}
 	// Before the first look into the channel, or what comes between is not seen.
-	remove, err := b.s.o.Watcher.Add(b.files.Requests(), func() { signal(b.wake) })
+	remove, err := b.s.o.Watcher.Add(b.files().Requests(), func() { signal(b.wake) })
 	if err != nil {
 		return err
 	}
@@ -90,7 +84,15 @@ func (b *Broker) begin(ctx context.Context) error {
 }
 
 // Announce tells the sandbox what it may ask for; to be called when that changed.
-func (b *Broker) Announce() error { return b.files.Identity(b.identity()) }
+func (b *Broker) Announce() error { return b.files().Identity(b.identity()) }
+
+// introduce tells the sandbox what does not change while the broker lives.
+func (b *Broker) introduce() error {
+	if err := b.Announce(); err != nil || b.o.Guide == "" {
+		return err
+	}
+	return b.files().Guide(b.o.Guide)
+}
 
 // recover goes on with what an earlier broker left. What is closed is not read,
 // but for the names of the newest, whose answers must be there.
@@ -117,7 +119,7 @@ func (b *Broker) rebuild(ctx context.Context) error {
 	}
 	var missing []caisson.RequestID
 	for _, r := range names {
-		if !b.files.Noted(r.ID) && !b.open(r.ID) {
+		if !b.files().Noted(r.ID) && !b.open(r.ID) {
 			missing = append(missing, r.ID)
 		}
 	}
@@ -290,7 +292,7 @@ func (b *Broker) mend() {
 	if untold {
 		b.tell()
 	}
-	_ = b.files.Trim(time.Now(), b.open) // what cannot be removed is tried again
+	_ = b.files().Trim(time.Now(), b.open) // what cannot be removed is tried again
 }
 
 func (b *Broker) mendRequests(ctx context.Context) {
@@ -315,26 +317,28 @@ func (b *Broker) mendRequests(ctx context.Context) {
 		known[r.ID] = r
 	}
 	for _, id := range ids {
+		b.mu.Lock()
+		held := b.heldByLocked(id)
+		// Before anything is done: whoever goes on with it may note it again. While
+		// it runs it stays noted, as that may be for what it ends with.
+		if b.running[id] == nil {
+			delete(b.repair, id)
+		}
+		b.mu.Unlock()
 		r, is := known[id]
-		if is {
-			b.mu.Lock()
-			held := b.heldByLocked(id)
-			b.mu.Unlock()
-			again := b.resume
-			if held { // only a file of it is missing
-				again = b.projectStored
-			}
-			err := again(ctx, r)
+		if !is {
+			continue
+		}
+		again := b.resume
+		if held { // only a file of it is missing
+			again = b.projectStored
+		}
+		if err := again(ctx, r); err != nil {
+			b.mendLater(id)
 			if b.lost(err) {
 				return
 			}
-			if err != nil {
-				continue
-			}
 		}
-		b.mu.Lock()
-		delete(b.repair, id)
-		b.mu.Unlock()
 	}
 }
 

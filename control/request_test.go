@@ -106,6 +106,7 @@ func TestOrderOfChecks(t *testing.T) {
 		}, caisson.CodeRequestInvalid, ""},
 		{"NaN", nil, func(s string) string { return strings.Replace(s, `"wait":5000`, `"wait":NaN`, 1) }, caisson.CodeRequestInvalid, ""},
 		{"deep", nil, func(s string) string { return strings.Replace(s, `"input":{}`, `"input":{"a":`+deep+`}`, 1) }, caisson.CodeRequestInvalid, ""},
+		{"a number beyond all", nil, func(s string) string { return strings.Replace(s, `"input":{}`, `"input":{"n":1e999}`, 1) }, caisson.CodeRequestInvalid, "input"},
 		{"a verb that is not there", map[string]any{"verb": content}, nil, caisson.CodeVerbDenied, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

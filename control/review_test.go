@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,48 @@ func TestReview(t *testing.T) {
 				t.Errorf("the first answer has become %+v", again)
 			}
 		})
+	}
+}
+
+// What was approved while the run takes no calls waits for that, and its doer is
+// not made ready before.
+func TestApprovedWhileTheRunWaits(t *testing.T) {
+	w := newWorld(t)
+	var holds atomic.Int64
+	for i, tool := range w.verbs {
+		if v := tool.(verb); v.name == "gated" {
+			v.holds = &holds
+			w.verbs[i] = v
+		}
+	}
+	l := &faulty{Ledger: w.ledger}
+	w.through = l
+	b := w.start()
+	id := w.ask("gated", `{}`)
+	review := w.accepted(id).Review
+	w.await("that it waits", func() bool { return len(b.Status().Waiting) == 1 })
+	if _, err := w.ledger.MoveRun(t.Context(), w.drive, caisson.RunMove{To: caisson.RunWaiting, Stop: caisson.StopWaiting}); err != nil {
+		t.Fatal(err)
+	}
+	w.decide(review, caisson.Decision{Kind: caisson.Approve})
+	idle := func() bool { s := b.Status(); return len(s.Waiting)+s.Queued+s.Running == 0 }
+	w.await("that it was tried", idle)
+	for range 3 {
+		tried := make(chan struct{})
+		l.reading.Store(new(func() { close(tried) }))
+		w.tickNow()
+		<-tried
+		w.await("that it was tried again", idle)
+	}
+	if n := holds.Load(); n != 0 || w.done(id) != 0 {
+		t.Errorf("made ready %d times", n)
+	}
+	if _, err := w.ledger.MoveRun(t.Context(), w.drive, caisson.RunMove{To: caisson.RunRunning}); err != nil {
+		t.Fatal(err)
+	}
+	w.tickNow()
+	if a := w.answer(id); a.State != caisson.AnswerCompleted || w.done(id) != 1 || holds.Load() != 1 {
+		t.Errorf("%+v, done %d times, made ready %d times", a, w.done(id), holds.Load())
 	}
 }
 

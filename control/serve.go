@@ -107,7 +107,7 @@ func (b *Broker) serve(ctx context.Context, r *request) {
 		return
 	}
 	settled, err := b.o.Door.Settle(ctx, []airlock.Request{{
-		ID: r.record.Call, Name: r.record.Verb, Tool: b.verb(r.record.Verb), Input: string(r.input), New: !r.resumed, Ask: func() error { return b.mayAsk(r) },
+		ID: r.record.Call, Name: r.record.Verb, Tool: b.verb(r.record.Verb), Input: string(r.input), Strict: true, New: !r.resumed, Ask: func() error { return b.mayAsk(r) }, Begin: func() error { return b.mayBegin(ctx) },
 	}})
 	b.mu.Lock()
 	r.executor = nil
@@ -134,6 +134,21 @@ func (b *Broker) serve(ctx context.Context, r *request) {
 	}
 	if settled.Abort && b.o.Aborted != nil {
 		b.o.Aborted()
+	}
+}
+
+// mayBegin looks whether the run takes calls now. The start of a call says so
+// too; but what waits for that, as an approved request does, is tried again and
+// again, and each time its doer would be made ready.
+func (b *Broker) mayBegin(ctx context.Context) error {
+	run, err := b.s.o.Ledger.Run(ctx, b.o.Drive.Run)
+	switch {
+	case err != nil:
+		return err
+	case run.State == caisson.RunRunning, run.State == caisson.RunCancelling: // the start says why it is refused
+		return nil
+	default:
+		return caisson.Errorf(caisson.CodeStateInvalid, "run %s starts no call while it is %s", run.ID, run.State)
 	}
 }
 
@@ -251,8 +266,9 @@ func (b *Broker) project(ctx context.Context, r caisson.RequestRecord, call *cai
 	if err := b.owned(ctx); err != nil {
 		return err
 	}
+	b.keep(ctx)
 	if answer.State == caisson.AnswerAccepted || answer.State == caisson.AnswerWaiting {
-		return b.files.Accept(answer)
+		return b.files().Accept(answer)
 	}
 	payload := payloadOf(answer, call)
 	answer.Payload = int64(len(payload))
@@ -262,7 +278,7 @@ func (b *Broker) project(ctx context.Context, r caisson.RequestRecord, call *cai
 		b.published = trimEvery // bytes count too
 	}
 	b.mu.Unlock()
-	return b.files.Answer(answer, payload)
+	return b.files().Answer(answer, payload)
 }
 
 // reject writes a rejection of a request that was taken and never became a call.

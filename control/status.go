@@ -171,7 +171,7 @@ func (b *Broker) tell() {
 	defer done()
 	err := b.owned(ctx)
 	if err == nil {
-		err = b.files.Status(now)
+		err = b.files().Status(now)
 	}
 	b.mu.Lock()
 	b.untold, b.shown = err != nil, now
@@ -198,7 +198,7 @@ func (b *Broker) doubtStatus() {
 // identity is what the sandbox is told of the channel.
 func (b *Broker) identity() caisson.ControlIdentityFile {
 	id := caisson.ControlIdentityFile{
-		Versions: []int{caisson.ControlProtocol}, Run: b.o.Drive.Run, Sandbox: b.o.Record.ID, Generation: b.channel.Generation,
+		Versions: []int{caisson.ControlProtocol}, Run: b.o.Drive.Run, Sandbox: b.o.Record.ID, Generation: b.Status().Generation,
 		Workspace: b.o.Workspace, Branch: b.o.Branch, Verbs: []caisson.ControlVerb{},
 		Limits: caisson.ControlLimits{
 			Body: caisson.ControlBody, Wait: caisson.ControlWait.Milliseconds(),

@@ -18,8 +18,8 @@ func (b *Broker) take() {
 	if !b.taking() {
 		return
 	}
-	ids, err := b.files.Scan(time.Now())
-	if err == nil && b.files.Counts().More {
+	ids, err := b.files().Scan(time.Now())
+	if err == nil && b.files().Counts().More {
 		signal(b.wake)
 	}
 	if err != nil || len(ids) == 0 {
@@ -29,6 +29,7 @@ func (b *Broker) take() {
 	if !b.current() {
 		return
 	}
+	b.keep(b.ctx)
 	for some := range slices.Chunk(ids, takeTogether) {
 		if b.ctx.Err() != nil || !b.taking() {
 			return
@@ -117,14 +118,14 @@ func (b *Broker) stalled() bool {
 // claim takes one request out of the channel and looks at it. Nil: there is
 // nothing by that name that could be taken, or its id was taken before.
 func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *request {
-	body, err := b.files.Claim(id)
+	body, err := b.files().Claim(id)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil && caisson.CodeOf(err) != caisson.CodeRequestInvalid:
 		return nil // it is where it was
 	}
-	if _, answered := b.files.Has(id); answered {
+	if _, answered := b.files().Has(id); answered {
 		b.replayed(id)
 		return nil
 	}
@@ -133,23 +134,27 @@ func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *re
 		Run: b.o.Drive.Run, Generation: ch.Generation, ID: id, Call: caisson.NewRequestCallID(b.o.Drive.Run, ch.Generation, id),
 	}}
 	asked, refused := b.check(id, body, err, seen, places)
+	input, refused := canonical(asked.Input, refused)
 	if refused != nil {
 		r.record.Rejected, r.record.At = bare(refused), b.s.o.Ledger.Now()
 	}
 	if asked.Verb != "" {
-		r.record.Verb, r.record.Input = asked.Verb, compact(asked.Input)
-		r.input, r.wait = r.record.Input, waitOf(asked)
+		r.record.Verb, r.wait = asked.Verb, waitOf(asked)
+	}
+	if r.record.Rejected == nil { // else nothing is kept of what a client may send without end
+		r.record.Input, r.input = input, input
 	}
 	return r
 }
 
-// compact is JSON without white space, which a client may have a lot of.
-func compact(raw json.RawMessage) json.RawMessage {
-	out, err := caisson.Canonical(raw)
-	if err != nil {
-		return nil // the strict reading has refused it
+// canonical is the one form in which an input goes on from here: what has none
+// is refused, as nothing else may be done in its place.
+func canonical(input json.RawMessage, refused *caisson.Error) (json.RawMessage, *caisson.Error) {
+	out, err := caisson.Canonical(input)
+	if err == nil || refused != nil {
+		return out, refused
 	}
-	return out
+	return nil, caisson.Errorf(caisson.CodeRequestInvalid, "the request is not valid: input has no canonical form").With("field", "input")
 }
 
 // bare is an error without its cause, which is for this process alone.
@@ -273,7 +278,7 @@ func (b *Broker) replayed(id caisson.RequestID) {
 			return
 		}
 	}
-	if _, answered := b.files.Has(id); answered {
+	if _, answered := b.files().Has(id); answered {
 		return
 	}
 	_, _ = b.republish(b.ctx, id) // it is tried again by whoever asks to recover it
@@ -288,7 +293,7 @@ func (b *Broker) trim() {
 	}
 	b.mu.Unlock()
 	if due {
-		_ = b.files.Trim(time.Now(), b.open) // what cannot be removed is tried again
+		_ = b.files().Trim(time.Now(), b.open) // what cannot be removed is tried again
 	}
 }
 

@@ -46,6 +46,7 @@ type verb struct {
 	effects string
 	open    func(ctx context.Context, call caisson.Call) (caisson.Result, error)
 	process *caisson.ProcessIdentity
+	holds   *atomic.Int64
 }
 
 const anySchema = `{"type":"object","properties":{"text":{"type":"string"}},"additionalProperties":false}`
@@ -57,6 +58,9 @@ func (v verb) Spec() caisson.ToolSpec {
 func (v verb) Facets(json.RawMessage) (caisson.Facets, error) { return caisson.Facets{}, nil }
 
 func (v verb) Hold(_ context.Context, call caisson.Call, _ caisson.EffectID) (caisson.Executor, error) {
+	if v.holds != nil {
+		v.holds.Add(1)
+	}
 	return execution{v, call}, nil
 }
 

@@ -127,6 +127,11 @@ func (s *session) openChannel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.ws != nil {
+		if s.remotes, err = s.host.workspaces.Remotes(ctx, *s.ws); err != nil {
+			return err
+		}
+	}
 	if s.mirror = s.newMirror(); s.mirror != nil {
 		if err := s.host.keepMirror(ctx, s.mirror); err != nil {
 			return err

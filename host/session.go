@@ -49,6 +49,7 @@ type session struct {
 	use        *lockfile.Lock // of the workspace
 	parkAtOnce bool
 	telling    sync.Mutex           // of told: requests from inside import too
+	remotes    []workspace.Remote   // that can be pushed to, as they were when the channel was opened
 	programs   string               // directory of programs for those inside; "" without a channel
 	told       string               // of the last import, so that it is told once
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles

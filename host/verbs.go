@@ -21,7 +21,10 @@ func (s *session) verbs() []caisson.Tool {
 	if s.ws != nil {
 		scene.Branch, scene.Repo = s.ws.Branch, s.repoTop()
 		tree := verb.Tree{Workspaces: s.host.workspaces, Workspace: *s.ws, Sandbox: s.box, Import: s.importWork}
-		out = append(out, verb.Push{Tree: tree}, verb.Snapshot{Tree: tree})
+		if len(s.remotes) > 0 {
+			out = append(out, verb.Push{Tree: tree, Remotes: s.remotes})
+		}
+		out = append(out, verb.Snapshot{Tree: tree})
 		out = append(out, s.taskVerbs()...)
 	}
 	if s.network != nil {

@@ -155,12 +155,14 @@ type (
 	}
 	// RequestEvent is the body of EventRequestTaken, where Input is what the
 	// client sent, and of EventRequestRejected, where Rejected is an Error.
+	// Places are those that it takes, where they are more than one.
 	RequestEvent struct {
 		Generation int64             `json:"generation"`
 		Request    caisson.RequestID `json:"request"`
 		Verb       string            `json:"verb"`
 		Input      Content           `json:"input,omitzero"`
 		Rejected   Content           `json:"rejected,omitzero"`
+		Places     int64             `json:"places,omitempty"`
 	}
 	// TaskEdited is the body of EventTaskEdited, which stands in the chain of
 	// the run whose call it was, or in that of no run. Record is the Task,

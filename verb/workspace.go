@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/caisson-run/caisson"
@@ -22,29 +23,41 @@ type Tree struct {
 }
 
 // Push sends the branch to a remote. It implements caisson.Tool.
-type Push struct{ Tree Tree }
-
-const pushSchema = `{
-	"type": "object",
-	"properties": {
-		"commit": {"type": "string", "pattern": "^[0-9a-f]{40}([0-9a-f]{24})?$", "description": "The commit that HEAD is at, in full: it is what is pushed."},
-		"remote": {"type": "string", "minLength": 1, "maxLength": 100, "default": "origin", "description": "A remote of the person's repository."}
-	},
-	"required": ["commit"],
-	"additionalProperties": false
-}`
+type Push struct {
+	Tree Tree
+	// Remotes are those that can be pushed to. Their addresses are values of the
+	// input, so that what is approved is where it goes.
+	Remotes []workspace.Remote
+}
 
 type pushInput struct {
-	Commit string `json:"commit"`
-	Remote string `json:"remote"`
+	Commit  string `json:"commit"`
+	Address string `json:"address"`
 }
 
 // Spec implements caisson.Tool.
-func (Push) Spec() caisson.ToolSpec {
+func (p Push) Spec() caisson.ToolSpec {
+	address := map[string]any{"type": "string", "description": "Where to: the address of a remote of the person's repository."}
+	var all []string
+	for _, r := range p.Remotes {
+		if !slices.Contains(all, r.Address) {
+			all = append(all, r.Address)
+		}
+	}
+	if len(all) > 0 {
+		address["enum"], address["default"] = all, all[0]
+	}
+	schema := data(map[string]any{
+		"type": "object", "required": []string{"commit"}, "additionalProperties": false,
+		"properties": map[string]any{
+			"commit":  map[string]any{"type": "string", "pattern": "^[0-9a-f]{40}([0-9a-f]{24})?$", "description": "The commit that HEAD is at, in full: it is what is pushed."},
+			"address": address,
+		},
+	})
 	return caisson.ToolSpec{
 		Ref:         caisson.ToolRef{Name: "git.push"},
 		Description: "Have the host push the branch of this workspace, with the person's credentials. Nothing is forced.",
-		Schema:      json.RawMessage(pushSchema), Effect: caisson.EffectReconcilable, Reach: caisson.ReachOutside,
+		Schema:      schema, Effect: caisson.EffectReconcilable, Reach: caisson.ReachOutside,
 	}
 }
 
@@ -56,7 +69,7 @@ func (p Push) options(input json.RawMessage) (workspace.PushOptions, error) {
 	if err := json.Unmarshal(input, &in); err != nil {
 		return workspace.PushOptions{}, caisson.Errorf(caisson.CodeCallInvalid, "read the input: %w", err)
 	}
-	return workspace.PushOptions{Remote: in.Remote, Commit: in.Commit}, nil
+	return workspace.PushOptions{Address: in.Address, Commit: in.Commit}, nil
 }
 
 // Preview implements caisson.Previewer.

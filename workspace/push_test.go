@@ -71,39 +71,63 @@ func testPush(t *testing.T) {
 	commit := wd.importOK(ws, box, workspace.ImportOptions{}).New
 	wd.git("remote", "set-url", "origin", address)
 
-	plan, err := wd.w.PlanPush(t.Context(), ws, workspace.PushOptions{Commit: commit})
+	remotes, err := wd.w.Remotes(t.Context(), ws)
+	if err != nil || len(remotes) != 1 || remotes[0] != (workspace.Remote{Name: "origin", Address: address}) {
+		t.Fatalf("%+v, %v", remotes, err)
+	}
+	to := func(commit string) workspace.PushOptions {
+		return workspace.PushOptions{Address: address, Commit: commit}
+	}
+	plan, err := wd.w.PlanPush(t.Context(), ws, to(commit))
 	if err != nil || plan.Remote != "origin" || len(plan.Commits) != 1 || plan.Commits[0].Subject != "work inside" {
 		t.Fatalf("%+v, %v", plan, err)
 	}
-	if there, err := wd.w.IsPushed(t.Context(), ws, workspace.PushOptions{Commit: commit}); err != nil || there {
+	if there, err := wd.w.IsPushed(t.Context(), ws, to(commit)); err != nil || there {
 		t.Fatalf("%v, %v", there, err)
 	}
 	for range 2 { // the second time there is nothing to do
-		if _, err := wd.w.Push(t.Context(), ws, workspace.PushOptions{Commit: commit}); err != nil {
+		if _, err := wd.w.Push(t.Context(), ws, to(commit)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if refs := wd.gitIn(bare, "for-each-ref", "--format=%(refname) %(objectname)"); refs != "refs/heads/"+ws.Branch+" "+commit {
 		t.Errorf("the remote has %q", refs)
 	}
-	if there, err := wd.w.IsPushed(t.Context(), ws, workspace.PushOptions{Commit: commit}); err != nil || !there {
+	if there, err := wd.w.IsPushed(t.Context(), ws, to(commit)); err != nil || !there {
 		t.Errorf("%v, %v", there, err)
 	}
 
 	// What is not asked for, and what would have to be forced, is not done.
 	inside(t, box, "git commit -q --amend -m 'other work'")
 	amended := wd.importOK(ws, box, workspace.ImportOptions{AllowRewrite: true}).New
-	if _, err := wd.w.Push(t.Context(), ws, workspace.PushOptions{Commit: commit}); caisson.CodeOf(err) != caisson.CodeStateInvalid {
+	if _, err := wd.w.Push(t.Context(), ws, to(commit)); caisson.CodeOf(err) != caisson.CodeStateInvalid {
 		t.Errorf("a commit that the branch is not at: %v", err)
 	}
-	if _, err := wd.w.Push(t.Context(), ws, workspace.PushOptions{Commit: amended}); caisson.CodeOf(err) != caisson.CodeGitFailed {
+	if _, err := wd.w.Push(t.Context(), ws, to(amended)); caisson.CodeOf(err) != caisson.CodeGitFailed {
 		t.Errorf("it was forced: %v", err)
 	}
 	if refs := wd.gitIn(bare, "for-each-ref", "--format=%(objectname)"); refs != commit {
 		t.Errorf("the remote has %q", refs)
 	}
-	if _, err := wd.w.Push(t.Context(), ws, workspace.PushOptions{Commit: amended, Remote: "nobody"}); caisson.CodeOf(err) != caisson.CodeNotFound {
+	// What was approved is where it goes: a remote that leads elsewhere now is no way there.
+	wd.git("remote", "set-url", "origin", "https://example.invalid/x.git")
+	if _, err := wd.w.Push(t.Context(), ws, to(amended)); caisson.CodeOf(err) != caisson.CodeNotFound {
 		t.Errorf("no remote: %v", err)
+	}
+	// Nor is a word of a password told that git or the address has in it.
+	for _, at := range []string{"http://ada:hunter2@127.0.0.1:1/x.git", "https://ada:p^hunter2@example.com/x", "https://ada:%zzhunter2@example.com/x"} {
+		wd.git("remote", "set-url", "origin", at)
+		remotes, err := wd.w.Remotes(t.Context(), ws)
+		if err != nil || len(remotes) > 0 && strings.Contains(remotes[0].Address, "hunter2") {
+			t.Errorf("%+v, %v", remotes, err)
+		}
+		shown := "https://example.com/x"
+		if len(remotes) > 0 {
+			shown = remotes[0].Address
+		}
+		if _, err := wd.w.Push(t.Context(), ws, workspace.PushOptions{Address: shown, Commit: amended}); err == nil || strings.Contains(fmt.Sprintf("%+v", caisson.AsError(err)), "hunter2") {
+			t.Errorf("%v", err)
+		}
 	}
 }
 
@@ -144,11 +168,15 @@ func TestPushRunsNothingOfTheRepository(t *testing.T) {
 		"::1:x", "host::x", "https://", "https:///x",
 	} {
 		wd.git("config", "--replace-all", "remote.origin.url", at)
-		_, err := wd.w.Push(t.Context(), ws, workspace.PushOptions{Commit: commit})
+		remotes, err := wd.w.Remotes(t.Context(), ws)
+		if err != nil || len(remotes) > 0 != (at == address) {
+			t.Errorf("%q: %+v, %v", at, remotes, err)
+		}
+		_, err = wd.w.Push(t.Context(), ws, workspace.PushOptions{Address: at, Commit: commit})
 		if err == nil {
 			t.Errorf("%q was pushed to", at)
 		}
-		if at != address && at != "" && caisson.CodeOf(err) != caisson.CodeUnsupported {
+		if at != address && caisson.CodeOf(err) != caisson.CodeNotFound {
 			t.Errorf("%q: %v", at, err)
 		}
 		if strings.Contains(fmt.Sprint(err), "secret") {
@@ -159,7 +187,7 @@ func TestPushRunsNothingOfTheRepository(t *testing.T) {
 	wd.git("config", "--replace-all", "remote.origin.url", "https://example.invalid/x.git")
 	for _, instead := range []string{"ext::" + program + " ", "file://" + bare + "?"} {
 		wd.gitIn(wd.home, "config", "--global", "url."+instead+".insteadOf", "https://example.invalid/")
-		if _, err := wd.w.Push(t.Context(), ws, workspace.PushOptions{Commit: commit}); caisson.CodeOf(err) != caisson.CodeGitFailed {
+		if _, err := wd.w.Push(t.Context(), ws, workspace.PushOptions{Address: "https://example.invalid/x.git", Commit: commit}); caisson.CodeOf(err) != caisson.CodeGitFailed {
 			t.Errorf("%q: %v", instead, err)
 		}
 		wd.gitIn(wd.home, "config", "--global", "--unset", "url."+instead+".insteadOf")

@@ -27,8 +27,9 @@ var fields = [...]string{"version", "id", "generation", "epoch", "wait", "verb",
 //
 // It is stricter than JSON: exactly the fields of [caisson.ControlRequest], each
 // once and of its type, in an object of valid UTF-8 that nothing follows;
-// numbers are whole and written without fraction or exponent; no key stands twice in any object of
-// the input.
+// its numbers are whole and written without fraction or exponent; no key stands
+// twice in any object of the input, which has a canonical form: no number in it
+// is beyond float64.
 func Decode(raw []byte, id caisson.RequestID) (caisson.ControlRequest, *caisson.Error) {
 	var r caisson.ControlRequest
 	switch {
@@ -120,6 +121,9 @@ func assemble(values map[string]json.RawMessage, id caisson.RequestID) (r caisso
 	}
 	if values["input"][0] != '{' {
 		return r, invalid("input is not an object")
+	}
+	if _, canonErr := caisson.Canonical(values["input"]); canonErr != nil {
+		return r, invalid("input has no canonical form: a number in it is out of range")
 	}
 	r.Input = values["input"]
 	return r, nil

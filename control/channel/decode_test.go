@@ -57,6 +57,8 @@ func TestDecode(t *testing.T) {
 		change(`"epoch":3`, `"epoch":3,"epoch":3`):                          "a key twice",
 		change(`"epoch":3`, `"epoch":3,"\u0065poch":3`):                     "a key twice",
 		change(`"marker"`, `[{"marker":1,"x":2,"marker":3}]`):               "a key twice",
+		change(`"marker"`, `[1e999]`):                                       "input has no canonical form",
+		change(`"marker"`, `-1E+4000`):                                      "input has no canonical form",
 		change(`"marker"`, strings.Repeat("[", 64)+strings.Repeat("]", 64)): "nested deeper",
 		change(`marker`, strings.Repeat("m", caisson.ControlBody)):          "larger than 65536 bytes",
 	} {
@@ -79,6 +81,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte(strings.Repeat(`{"a":[`, 100)))
 	f.Add([]byte(`{"version":1,"version":1}`))
+	f.Add([]byte(strings.Replace(good, `"marker"`, `1e999`, 1)))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r, err := channel.Decode(raw, id(1))
 		if err != nil {
@@ -91,7 +94,7 @@ func FuzzDecode(f *testing.F) {
 		if !utf8.Valid(raw) || !json.Valid(raw) || !json.Valid(r.Input) {
 			t.Fatalf("%q was taken", raw)
 		}
-		if _, err := caisson.Canonical(raw); err != nil && !strings.Contains(err.Error(), "out of range") {
+		if _, err := caisson.Canonical(raw); err != nil {
 			t.Fatalf("%q was taken: %v", raw, err)
 		}
 		again, marshalErr := json.Marshal(r)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,21 @@ func (f *Files) displace(root *os.Root) error {
 		return nil
 	}
 	return err
+}
+
+// Displaced tells whether another has taken the channel: nothing is published or
+// claimed any more by who holds f. It is false where the channel's directory
+// is gone.
+func (f *Files) Displaced() bool {
+	var ours, now unix.Stat_t
+	if unix.Fstat(at(f.private), &ours) != nil {
+		return false
+	}
+	err := unix.Lstat(filepath.Join(f.dir, caisson.ControlPrivate), &now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return unix.Stat(f.dir, &now) == nil
+	}
+	return err == nil && (now.Dev != ours.Dev || now.Ino != ours.Ino)
 }
 
 // inherit moves what others have left into our private directory and removes

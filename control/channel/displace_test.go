@@ -22,7 +22,13 @@ func TestTheLatestHasTheChannel(t *testing.T) {
 	if err := os.WriteFile(claimed, []byte("2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if f.Displaced() {
+		t.Error("displaced by nobody")
+	}
 	latest := reopen(t, dir)
+	if !f.Displaced() || latest.Displaced() {
+		t.Errorf("the first is displaced: %v, the latest: %v", f.Displaced(), latest.Displaced())
+	}
 	if err := latest.Status(caisson.ControlStatusFile{Epoch: 2}); err != nil {
 		t.Fatal(err)
 	}

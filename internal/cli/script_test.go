@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/ledger/sqlite"
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 // TestScripts runs testdata/script. Beside the commands of testscript, a script has:
@@ -40,7 +41,7 @@ func TestScripts(t *testing.T) {
 		Dir:   "testdata/script",
 		Setup: setUp,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"repo": cmdRepo, "status": cmdStatus, "json": cmdJSON, "get": cmdGet, "await": cmdAwait, "nothing": cmdNothing,
+			"repo": cmdRepo, "status": cmdStatus, "json": cmdJSON, "get": cmdGet, "await": cmdAwait, "slay": cmdSlay, "nothing": cmdNothing,
 			"bytes": cmdBytes, "same": cmdSame, "sqlite": cmdSQLite, "serve": cmdServe,
 		},
 		Condition: func(cond string) (bool, error) {
@@ -223,6 +224,38 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 		if seen, err = l.Wait(ctx, "", seen); err != nil {
 			ts.Fatalf("waiting for %s: %v", args[1], err)
 		}
+	}
+}
+
+var heldBy = regexp.MustCompile(`held by +process (\d+) `)
+
+// cmdSlay kills the process that holds a sandbox, and returns when the kernel has
+// let go of all that it held: what is said of it then is not of its last moment.
+func cmdSlay(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: slay SANDBOX")
+	}
+	ts.Check(ts.Exec("caisson", "sandbox", "show", args[0]))
+	found := heldBy.FindStringSubmatch(ts.ReadFile("stdout"))
+	if found == nil {
+		ts.Fatalf("nobody holds sandbox %s", args[0])
+	}
+	pid, err := strconv.Atoi(found[1])
+	ts.Check(err)
+	fd, err := unix.PidfdOpen(pid, 0)
+	ts.Check(err)
+	defer unix.Close(fd)
+	ts.Check(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
+	ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	for {
+		n, err := unix.Poll(ended, 30_000)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if ts.Check(err); n == 0 {
+			ts.Fatalf("process %d does not end", pid)
+		}
+		return
 	}
 }
 

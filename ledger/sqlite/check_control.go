@@ -48,7 +48,7 @@ func (c *check) readControl(r *runRow, e caisson.Event, told *controlTold) (err 
 		if told.requests == nil {
 			told.requests = map[caisson.CallID]requestTold{}
 		}
-		told.taken++
+		told.taken += max(1, b.Places)
 		told.requests[id] = requestOpen
 	case !known || state != requestOpen:
 		return damaged("request %s of generation %d of run %s was rejected and was not open", b.Request, b.Generation, r.id)

@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -208,6 +209,52 @@ func TestChannelFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	take(2, "bbbbbbbbbbbbbbbb", "")
+}
+
+// Bytes count, so that a channel holds a bounded amount: a long request takes
+// many places, and one that is rejected leaves no input behind.
+func TestChannelFullOfBytes(t *testing.T) {
+	ctx := t.Context()
+	path := controlled(t)
+	l := openAt(t, path)
+	drive := caisson.Drive{Run: "r", Fence: 1}
+	long := json.RawMessage(`"` + strings.Repeat("x", 60<<10) + `"`)
+	taken := func() int64 {
+		t.Helper()
+		channel, err := l.Channel(ctx, "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return channel.Taken
+	}
+	before := taken()
+	rejected := caisson.RequestRecord{Generation: 1, ID: someID + "a", Verb: "v", Input: long, Rejected: caisson.Errorf(caisson.CodeBusy, "busy")}
+	if err := l.TakeRequest(ctx, drive, rejected); err != nil {
+		t.Fatal(err)
+	}
+	found, err := l.Requests(ctx, "r", caisson.RequestFilter{IDs: []caisson.RequestID{rejected.ID}})
+	if err != nil || len(found) != 1 || len(found[0].Input) != 0 || taken() != before+1 {
+		t.Fatalf("of what was rejected is kept %+v, %v", found, err)
+	}
+	if raw, err := os.ReadFile(path + "-wal"); err == nil && strings.Contains(string(raw), strings.Repeat("x", 1000)) {
+		t.Fatal("the input of what was rejected is in the file")
+	}
+	accepted := caisson.RequestRecord{Generation: 1, ID: someID + "b", Verb: "v", Input: long}
+	if err := l.TakeRequest(ctx, drive, accepted); err != nil || taken() != before+1+61 {
+		t.Fatalf("%d places are taken, were %d, %v", taken(), before, err)
+	}
+	if err := l.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	alter(t, path, fmt.Sprintf(`UPDATE channels SET taken = %d`, caisson.ControlConsumed-60))
+	accepted.ID = someID + "c"
+	if err := l.TakeRequest(ctx, drive, accepted); err != nil {
+		t.Fatal(err)
+	}
+	accepted.ID, accepted.Input = someID+"d", nil
+	if err := l.TakeRequest(ctx, drive, accepted); caisson.CodeOf(err) != caisson.CodeChannelFull {
+		t.Fatalf("got %v", err)
+	}
 }
 
 // manyRequests puts n closed requests and their calls into a ledger, as its own

@@ -110,7 +110,7 @@ func checkRequest(request caisson.RequestRecord) error {
 func (t *tx) takeRequest(r *runRow, channel caisson.Channel, request caisson.RequestRecord) error {
 	q := &requestRow{generation: channel.Generation, id: request.ID, open: true, doc: requestDoc{Verb: request.Verb, At: t.now}}
 	var err error
-	if len(request.Input) > 0 {
+	if len(request.Input) > 0 && request.Rejected == nil {
 		if q.doc.Input, err = t.put(json.RawMessage(request.Input)); err != nil {
 			return err
 		}
@@ -133,13 +133,18 @@ func (t *tx) takeRequest(r *runRow, channel caisson.Channel, request caisson.Req
 		return err
 	}
 	if channel.Taken >= caisson.ControlConsumed {
-		return caisson.Errorf(caisson.CodeChannelFull, "generation %d of the channel of run %s has taken %d requests", channel.Generation, r.id, channel.Taken)
+		return caisson.Errorf(caisson.CodeChannelFull, "generation %d of the channel of run %s has taken %d places", channel.Generation, r.id, channel.Taken)
 	}
-	channel.Taken++
+	places := request.Places()
+	channel.Taken += places
 	if err := t.saveChannel(r, channel); err != nil {
 		return err
 	}
-	if err := t.emit(r, caisson.EventRequestTaken, q.event()); err != nil {
+	event := q.event()
+	if places > 1 {
+		event.Places = places
+	}
+	if err := t.emit(r, caisson.EventRequestTaken, event); err != nil {
 		return err
 	}
 	if request.Rejected == nil {

@@ -82,6 +82,13 @@ func start(t *testing.T, config string, env map[string]string, network ...string
 	w.end = end
 	go func() { w.done <- w.s.foreign(ctx, DriveOptions{}) }()
 	w.await(caisson.EventCallStarted, 1)
+	// It is on record a moment before it is at work, and nothing inside asks for
+	// a host before that.
+	for late := time.Now().Add(20 * time.Second); len(w.s.door.Outermost()) == 0; <-time.After(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the call is on record and never at work")
+		}
+	}
 	return w
 }
 

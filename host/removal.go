@@ -178,7 +178,8 @@ func (h *Host) inspectPurge(ctx context.Context, one *BoxRemoval, r caisson.Run,
 	return nil
 }
 
-// notInside leaves out what processes of the sandbox itself have open: they end
+// notInside leaves out what processes of the sandbox itself have open, or could,
+// where they cannot be looked at as its guest cannot by an ordinary user: they end
 // with it, and then the workspace is looked at again. They are below the process
 // that keeps the sandbox open.
 func (h *Host) notInside(ctx context.Context, r caisson.Run, losses []workspace.Loss) ([]workspace.Loss, error) {
@@ -197,7 +198,7 @@ func (h *Host) notInside(ctx context.Context, r caisson.Run, losses []workspace.
 	return slices.DeleteFunc(losses, func(l workspace.Loss) bool {
 		var pid int
 		n, _ := fmt.Sscanf(string(l.What), "process %d", &pid) // of another kind it is none
-		return l.Kind == workspace.LossOpen && n == 1 && slices.ContainsFunc(below, func(p proctree.Process) bool { return p.PID == pid })
+		return (l.Kind == workspace.LossOpen || l.Kind == workspace.LossUnknown) && n == 1 && slices.ContainsFunc(below, func(p proctree.Process) bool { return p.PID == pid })
 	}), nil
 }
 

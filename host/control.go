@@ -137,6 +137,7 @@ func (s *session) openChannel(ctx context.Context) error {
 			return err
 		}
 	}
+	s.outer = s.host.programEnv()
 	service := s.host.brokers()
 	opened := make(chan struct{})
 	observe := func(n airlock.Notice) {

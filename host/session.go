@@ -50,6 +50,7 @@ type session struct {
 	parkAtOnce bool
 	telling    sync.Mutex           // of told: requests from inside import too
 	remotes    []workspace.Remote   // that can be pushed to, as they were when the channel was opened
+	outer      []string             // environment of programs that verbs run outside
 	programs   string               // directory of programs for those inside; "" without a channel
 	told       string               // of the last import, so that it is told once
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
 
 	"github.com/caisson-run/caisson"
@@ -15,7 +17,7 @@ import (
 func (s *session) verbs() []caisson.Tool {
 	scene := verb.Scene{
 		Outside: s.host.outside, Sandbox: s.box, Workspace: s.workDir(), Run: s.run.ID,
-		Env: s.host.programEnv(), Lookup: s.host.env, SpillDir: s.spillDir(),
+		Env: s.outer, Lookup: s.host.env, SpillDir: s.spillDir(),
 	}
 	out := []caisson.Tool{tool.AskTool{}}
 	if s.ws != nil {
@@ -45,6 +47,20 @@ type netAllow struct{ networkTool }
 
 // Verb is what it is called inside.
 func (netAllow) Verb() string { return "net.allow" }
+
+// Spec implements caisson.Tool. What a request has opened is not opened again in
+// another life of the sandbox.
+func (n netAllow) Spec() caisson.ToolSpec {
+	spec := n.networkTool.Spec()
+	spec.Description = "Reach a host and port from inside the sandbox, until that is stopped."
+	return spec
+}
+
+// Preview implements caisson.Previewer.
+func (netAllow) Preview(_ context.Context, call caisson.Call) (string, error) {
+	t, err := targetOf(call.Input)
+	return fmt.Sprintf("A program inside asks to connect to %s. If you approve, everything in this sandbox may, until it is stopped.", t), err
+}
 
 // repoTop is the person's checkout that the workspace was made from; empty for
 // a bare repository.

@@ -51,6 +51,7 @@ type place struct {
 // outer is one guest outside of a sandbox, for one program.
 type outer struct {
 	process *os.Process
+	root    caisson.ProcessIdentity
 	client  *guest.Client
 	once    sync.Once
 	failed  error
@@ -73,6 +74,7 @@ func (o *Outside) open(ctx context.Context, p place) (*outer, error) {
 	}
 	out := &outer{process: started}
 	root, err := process.Of(started.Pid)
+	out.root = root
 	if err == nil && p.memory > 0 {
 		most := &unix.Rlimit{Cur: uint64(p.memory), Max: uint64(p.memory)}
 		err = unix.Prlimit(started.Pid, unix.RLIMIT_DATA, most, nil)
@@ -94,7 +96,13 @@ func (o *outer) close() error {
 		if o.client != nil {
 			_ = o.client.Close() // always nil
 		}
-		late := time.AfterFunc(endBound, func() { _ = o.process.Kill() })
+		late := time.AfterFunc(endBound, func() { // what is below it, too, which would fall to nobody
+			ctx, done := context.WithTimeout(context.Background(), endBound)
+			defer done()
+			if process.EndTree(ctx, o.root) != nil {
+				_ = o.process.Kill() // it may have ended
+			}
+		})
 		defer late.Stop()
 		_, o.failed = o.process.Wait()
 	})

@@ -37,23 +37,24 @@ import (
 //	sqlite STATEMENT…|close    run it on the ledger, on one connection, as another program would
 //	serve VAR                  serve HTTP on this machine, on the port that VAR is set to: the answer is the request's Host
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:   "testdata/script",
-		Setup: setUp,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"repo": cmdRepo, "status": cmdStatus, "json": cmdJSON, "get": cmdGet, "await": cmdAwait, "slay": cmdSlay, "nothing": cmdNothing,
-			"bytes": cmdBytes, "same": cmdSame, "sqlite": cmdSQLite, "serve": cmdServe,
-		},
-		Condition: func(cond string) (bool, error) {
-			switch cond {
-			case "root":
-				return os.Getuid() == 0, nil
-			case "docker": // one that scripts/engines has started
-				return os.Getenv("CAISSON_TEST_DOCKER") != "", nil
-			}
-			return false, fmt.Errorf("no condition %q", cond)
-		},
-	})
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", Setup: setUp, Cmds: commands(), Condition: condition})
+}
+
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	return map[string]func(*testscript.TestScript, bool, []string){
+		"repo": cmdRepo, "status": cmdStatus, "json": cmdJSON, "get": cmdGet, "await": cmdAwait, "slay": cmdSlay, "nothing": cmdNothing,
+		"bytes": cmdBytes, "same": cmdSame, "sqlite": cmdSQLite, "serve": cmdServe,
+	}
+}
+
+func condition(cond string) (bool, error) {
+	switch cond {
+	case "root":
+		return os.Getuid() == 0, nil
+	case "docker": // one that scripts/engines has started
+		return os.Getenv("CAISSON_TEST_DOCKER") != "", nil
+	}
+	return false, fmt.Errorf("no condition %q", cond)
 }
 
 const gitConfig = "[user]\n\tname = Tester\n\temail = tester@example.org\n[init]\n\tdefaultBranch = main\n"

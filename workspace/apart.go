@@ -102,7 +102,7 @@ func realPath(dir string) (string, error) {
 // unseen tells of a process that cannot be looked at that it may hold something.
 func (p *holder) unseen(ctx context.Context, pid int, made time.Time) bool {
 	for end := time.Now().Add(settling); p.matters(pid, made) && !p.apart(); {
-		if time.Now().After(end) || !pause(ctx) {
+		if time.Now().After(end) || !pause(ctx, lockPoll) {
 			return true
 		}
 	}

@@ -44,7 +44,7 @@ func takeIndex(ctx context.Context, b bringing) (*heldIndex, error) {
 	}
 	if err == nil {
 		err = os.Link(b.own(), b.lockPath())
-		for end := time.Now().Add(indexLockWait); errors.Is(err, fs.ErrExist) && time.Now().Before(end) && pause(ctx); {
+		for end := time.Now().Add(indexLockWait); errors.Is(err, fs.ErrExist) && time.Now().Before(end) && pause(ctx, lockPoll); {
 			err = os.Link(b.own(), b.lockPath())
 		}
 	}

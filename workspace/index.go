@@ -72,7 +72,7 @@ func replaceIndex(ctx context.Context, dir, made string, end time.Time, change f
 		return false, err
 	}
 	for err = os.Link(made, lock); errors.Is(err, fs.ErrExist); err = os.Link(made, lock) {
-		if time.Now().After(end) || !pause(ctx) {
+		if time.Now().After(end) || !pause(ctx, lockPoll) {
 			return false, heldLock("bring the index along", lock, err)
 		}
 	}

@@ -94,12 +94,17 @@ func (l *look) box(ctx context.Context, opts InspectOptions) (before fileMarks) 
 
 // tree looks at the tree.
 func (l *look) tree(ctx context.Context, box Box) error {
-	status, flags, err := l.ask(ctx, box)
-	if err == nil {
+	var names []string
+	var namesErr error
+	var beside sync.WaitGroup
+	beside.Go(func() { names, namesErr = l.toldToOverlook(ctx, box) }) // ends with the command
+	status, err := l.ask(ctx, box, statusArgs[:]...)
+	beside.Wait()
+	if err = errors.Join(err, namesErr); err == nil {
 		err = l.readStatus(status)
 	}
 	if err == nil {
-		err = l.overlooked(flags)
+		err = l.overlooked(names)
 	}
 	if err == nil {
 		err = l.modules(ctx, box)
@@ -107,20 +112,50 @@ func (l *look) tree(ctx context.Context, box Box) error {
 	return err
 }
 
-// ask asks git inside side by side for the status of the tree, and for the files
-// of whose changes it was told to say nothing there.
-func (l *look) ask(ctx context.Context, box Box) (status, flags []byte, err error) {
-	ask := func(argv ...string) ([]byte, error) {
-		out := &limitedBuffer{limit: maxOutput}
-		_, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{Argv: argv, Stdout: out, Env: l.gitEnv()})
-		return out.Bytes(), err
+// ask asks git inside.
+func (l *look) ask(ctx context.Context, box Box, argv ...string) ([]byte, error) {
+	out := &limitedBuffer{limit: maxOutput}
+	_, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{Argv: argv, Stdout: out, Env: l.gitEnv()})
+	return out.Bytes(), err
+}
+
+// toldToOverlook lists the files of whose changes git inside was told to say
+// nothing. The index inside is read as data, which of a large tree is a small part
+// of the work; git inside is asked where it is not read here.
+func (l *look) toldToOverlook(ctx context.Context, box Box) ([]string, error) {
+	if raw, err := l.readIndex(); err == nil {
+		if names, err := overlookedIn(raw, len(l.ws.Base)/2); err == nil {
+			return names, nil
+		}
 	}
-	var flagsErr error
-	var beside sync.WaitGroup
-	beside.Go(func() { flags, flagsErr = ask("git", "ls-files", "-v", "-z") }) // ends with the command
-	status, err = ask(statusArgs[:]...)
-	beside.Wait()
-	return status, flags, errors.Join(err, flagsErr)
+	flags, err := l.ask(ctx, box, "git", "ls-files", "-v", "-z")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for item := range bytes.SplitSeq(bytes.TrimSuffix(flags, []byte{0}), []byte{0}) {
+		if bytes.HasPrefix(item, []byte("H ")) || len(flags) == 0 {
+			continue // nearly all of a large tree
+		}
+		tag, name, ok := strings.Cut(string(item), " ")
+		if !ok || len(tag) != 1 {
+			return nil, fmt.Errorf("git inside answered %q", printable(string(item[:min(len(item), 80)])))
+		}
+		if tag == "S" || strings.ToUpper(tag) != tag {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// readIndex reads the index inside.
+func (l *look) readIndex() ([]byte, error) {
+	root, err := boundShadow(l.ws)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return readRegular(root, "index", maxOutput)
 }
 
 func (l *look) gitEnv() []string {
@@ -207,24 +242,15 @@ func worthKeeping(root *os.Root, name string) string {
 	return ""
 }
 
-// overlooked lists files of whose changes git inside was told to say nothing.
-func (l *look) overlooked(flags []byte) error {
+// overlooked lists those of the files of whose changes git inside was told to say
+// nothing that are there.
+func (l *look) overlooked(names []string) error {
 	root, err := boundTree(l.ws)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	for item := range bytes.SplitSeq(bytes.TrimSuffix(flags, []byte{0}), []byte{0}) {
-		if bytes.HasPrefix(item, []byte("H ")) || len(flags) == 0 {
-			continue // nearly all of a large tree
-		}
-		tag, name, ok := strings.Cut(string(item), " ")
-		if !ok || len(tag) != 1 {
-			return fmt.Errorf("git inside answered %q", printable(string(item[:min(len(item), 80)])))
-		}
-		if tag != "S" && strings.ToUpper(tag) == tag {
-			continue
-		}
+	for _, name := range names {
 		if _, err := root.Lstat(name); err == nil && !slices.Contains(l.found.Changed, caisson.Bytes(name)) {
 			l.lose(LossUnknown, name, "git was told to overlook its changes")
 			l.found.Changed = append(l.found.Changed, caisson.Bytes(name))

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -19,14 +20,16 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/lockfile"
+	"golang.org/x/sys/unix"
 )
 
 // Git locks a file by making another of its name with ".lock" behind it. A
 // killed git leaves that, and how old it is proves nothing. One of a reference is
 // removed only where all of this holds: a note of ours says that a command of
 // ours was to write this value to this reference; nobody holds the note, which
-// that command has held too, so that it has ended; and the value is in the lock.
-// All others stay, and are named.
+// that command has held too, so that it has ended; and the value is in the lock,
+// or nothing yet is, and it is no other git's (abandoned). All others stay, and
+// are named.
 
 const (
 	// refLockWait is how long git waits for a reference that another git is
@@ -37,6 +40,8 @@ const (
 	// indexLockWait is how long an index is waited for, which is held for as long
 	// as a checkout takes.
 	indexLockWait = 5 * time.Second
+	// packingTakes is longer than git has a reference locked to pack it.
+	packingTakes = time.Second
 	// lockPoll is how often one looks again.
 	lockPoll = 20 * time.Millisecond
 )
@@ -74,12 +79,12 @@ func heldLock(doing, lock string, err error) error {
 		WithHint("If no git is at work in this repository, one was killed: remove %s. Then try again.", printable(lock)).With("file", printable(lock))
 }
 
-// pause waits for a moment; false where ctx has ended.
-func pause(ctx context.Context) bool {
+// pause waits; false where ctx has ended.
+func pause(ctx context.Context, long time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(lockPoll):
+	case <-time.After(long):
 		return true
 	}
 }
@@ -131,7 +136,7 @@ func (w *Workspaces) updateRemains() []remain {
 		if !there {
 			continue // it is done
 		}
-		r.remove = func(context.Context) error { return w.undoUpdate(path) }
+		r.remove = func(ctx context.Context) error { return undoUpdate(ctx, path) }
 		found = append(found, r)
 	}
 	return found
@@ -162,7 +167,7 @@ const maxUpdate = 64 << 20
 var errUnread = errors.New("what a killed command was to write cannot be read")
 
 // undoUpdate removes what the command of a note left, and the note.
-func (w *Workspaces) undoUpdate(path string) error {
+func undoUpdate(ctx context.Context, path string) error {
 	note, held, err := lockfile.TryExisting(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // another has done it
@@ -190,7 +195,8 @@ func (w *Workspaces) undoUpdate(path string) error {
 				if !isRefName(name) || !isObjectID(to) {
 					continue
 				}
-				if in, err := readRegular(root, name+".lock", 256); err == nil && string(in) == to+"\n" {
+				in, err := readRegular(root, name+".lock", 256)
+				if err == nil && (string(in) == to+"\n" || len(in) == 0 && abandoned(ctx, root, name)) {
 					if err := root.Remove(name + ".lock"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 						return errors.Join(err, note.Close())
 					}
@@ -199,6 +205,70 @@ func (w *Workspaces) undoUpdate(path string) error {
 		}
 	}
 	return forget(note)
+}
+
+// abandoned says whether the empty lock of a reference is one of a git that was
+// killed before it wrote the value. A git that writes has the lock open until the
+// value is in it. One that only deletes does not; it deletes what is there, so
+// that it is not at work on a reference that is missing, and on one that only
+// Caisson writes it is for the moment of packing it, which a second look outlasts.
+func abandoned(ctx context.Context, root *os.Root, name string) bool {
+	before, err := unopened(root, name+".lock")
+	if err != nil {
+		return false
+	}
+	if strings.HasPrefix(name, ownRefs) {
+		if !pause(ctx, packingTakes) {
+			return false
+		}
+	} else if exists, err := isRef(root, name); exists || err != nil {
+		return false
+	}
+	now, err := unopened(root, name+".lock")
+	return err == nil && os.SameFile(before, now) && before.ModTime().Equal(now.ModTime())
+}
+
+// unopened returns a lock that is empty and that no process has open.
+func unopened(root *os.Root, lock string) (fs.FileInfo, error) {
+	f, err := root.OpenFile(lock, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	// A lease is given only where no one else has the file open.
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		return nil, fmt.Errorf("look whether anyone has %s open: %w", printable(lock), err)
+	}
+	if !info.Mode().IsRegular() || info.Size() != 0 {
+		return nil, fmt.Errorf("%s is no empty lock", printable(lock))
+	}
+	return info, nil
+}
+
+// isRef says whether a reference exists, also where it is packed.
+func isRef(root *os.Root, name string) (bool, error) {
+	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return true, err
+	}
+	packed, err := root.Open("packed-refs")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer packed.Close() //nolint:errcheck // nothing was written
+	lines := bufio.NewScanner(packed)
+	for lines.Scan() {
+		if strings.HasSuffix(lines.Text(), " "+name) {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
 }
 
 // writeRefs runs a command that writes references, which may be killed.

@@ -116,6 +116,40 @@ func TestNotesOfKilledUpdates(t *testing.T) {
 	}
 }
 
+// A git that was killed between making a lock and writing the value leaves it
+// empty. It is removed where it can be no other's.
+func TestEmptyLocksOfKilledUpdates(t *testing.T) {
+	t.Parallel()
+	wd := newWorld(t)
+	common, id := filepath.Join(wd.repo, ".git"), wd.git("rev-parse", "HEAD")
+	wd.git("branch", "packed")
+	wd.git("pack-refs", "--all")
+	wd.git("branch", "loose")
+	left := map[string]bool{ // whether the lock is to stay
+		"refs/caisson/runs/r1/1": false, "refs/caisson/runs/r1/2": true, "refs/heads/new": false, "refs/heads/writing": true,
+		"refs/heads/packed": true, "refs/heads/loose": true,
+	}
+	refs := map[string]string{}
+	for name := range left {
+		refs[name] = id
+		wd.write(filepath.Join(common, name+".lock"), "")
+	}
+	for _, name := range []string{"refs/caisson/runs/r1/2", "refs/heads/writing"} {
+		f, err := os.Open(filepath.Join(common, name+".lock"))
+		wd.must(err)
+		defer f.Close()
+	}
+	raw, err := json.Marshal(map[string]any{"common": common, "refs": refs})
+	wd.must(err)
+	wd.write(filepath.Join(wd.state, "updates", "KILLED"), string(raw))
+	wd.must(wd.w.Tidy(t.Context()))
+	for name, stays := range left {
+		if exists(filepath.Join(common, name+".lock")) != stays {
+			t.Errorf("%s: there is a lock: %v", name, !stays)
+		}
+	}
+}
+
 // until waits for what another process brings about.
 func (wd *world) until(is func() bool) {
 	wd.t.Helper()

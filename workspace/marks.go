@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"runtime"
 	"slices"
 	"sync"
@@ -84,17 +85,13 @@ func (w *walk) dir(ctx context.Context, fd int, rel string, depth int) (is mark,
 	records := make([]byte, 0, min(len(names)*recordSize, maxRecords+maxRecord))
 	in := level{walk: w, depth: depth + 1}
 	for _, name := range names {
-		path := name
-		if rel != "" {
-			path = rel + "/" + name
-		}
 		var st unix.Stat_t
 		if err = unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			err = &fs.PathError{Op: "look at", Path: path, Err: err}
+			err = &fs.PathError{Op: "look at", Path: path.Join(rel, name), Err: err}
 			break
 		}
 		directory := st.Mode&unix.S_IFMT == unix.S_IFDIR
-		if directory && w.skip != nil && w.skip(path) {
+		if directory && w.skip != nil && w.skip(path.Join(rel, name)) {
 			continue
 		}
 		if records = w.record(records, name, &st); len(records) > maxRecords {
@@ -104,7 +101,7 @@ func (w *walk) dir(ctx context.Context, fd int, rel string, depth int) (is mark,
 		if !directory {
 			continue
 		}
-		if err = in.look(ctx, fd, name, path); err != nil {
+		if err = in.look(ctx, fd, name, path.Join(rel, name)); err != nil {
 			break
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -174,6 +175,8 @@ func TestSnapshotsAreListedAndThinned(t *testing.T) {
 		}
 		wd.take(ws, box, turn)
 	}
+	last := time.Now().Unix() // git's times are whole seconds, and those of one second are in no order
+	wd.until(func() bool { return time.Now().Unix() > last })
 	if _, err := wd.w.Snapshot(t.Context(), ws, box, "r2", 1); err != nil {
 		t.Fatal(err)
 	}

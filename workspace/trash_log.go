@@ -84,7 +84,7 @@ func (w *Workspaces) lockRef(ctx context.Context, repo *repository, root *os.Roo
 	if err == nil {
 		pass("workspace.restore.made")
 		err = root.Link(made, lock)
-		for end := time.Now().Add(refLockWait); errors.Is(err, fs.ErrExist) && time.Now().Before(end) && pause(ctx); {
+		for end := time.Now().Add(refLockWait); errors.Is(err, fs.ErrExist) && time.Now().Before(end) && pause(ctx, lockPoll); {
 			err = root.Link(made, lock)
 		}
 		err = errors.Join(err, root.Remove(made))

@@ -141,7 +141,9 @@ func dialAt(endpoint string) (*client.Client, error) {
 
 // instance tells this installation of the engine from any other. Older versions of
 // Docker have one id for a machine, whichever their directory of data is.
-func (e *Engine) instance(info system.Info) string { return e.at + "#" + info.ID + "#" + info.DockerRootDir }
+func (e *Engine) instance(info system.Info) string {
+	return e.at + "#" + info.ID + "#" + info.DockerRootDir
+}
 
 // info asks the engine who it is. The id in it is the same each time.
 func (e *Engine) info(ctx context.Context, cli *client.Client) (system.Info, error) {

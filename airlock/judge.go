@@ -3,6 +3,7 @@ package airlock
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 )
@@ -38,17 +39,11 @@ func refusedText(v caisson.Verdict, why string) string {
 		text = "Refused"
 	}
 	if v.Reason != "" {
-		text += ": " + v.Reason
+		text += ": " + strings.TrimSuffix(v.Reason, ".") // which says whether another input could pass
 	}
 	text += "."
 	if why != "" {
 		text += " It was not done: " + why + "."
-	}
-	switch {
-	case v.OtherInput:
-		text += " Another input to this tool could pass."
-	case v.Ruling == caisson.Deny:
-		text += " No other input to this tool would pass."
 	}
 	return text
 }

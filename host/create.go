@@ -161,7 +161,7 @@ func fill(budget, defaults caisson.Budget) caisson.Budget {
 
 // checkSpec finds what would stop the run at once, before anything is made.
 func (h *Host) checkSpec(ctx context.Context, spec caisson.RunSpec, c config.Config, repo repoFiles) error {
-	if _, err := h.policyWith(spec.Preset, repo); err != nil {
+	if _, err := h.policyWith(spec.Preset, repo, c.Verbs); err != nil {
 		return err
 	}
 	if len(spec.Argv) > 0 || spec.Session == caisson.SessionServed {

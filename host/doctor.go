@@ -79,7 +79,7 @@ func (h *Host) Doctor(ctx context.Context) Report {
 		}
 	}
 	add("config", err, "valid")
-	policy, err := h.policyWith(c.Preset, repo)
+	policy, err := h.policyWith(c.Preset, repo, c.Verbs)
 	says := ""
 	if err == nil {
 		says = fmt.Sprintf("preset %s, %s", policy.Preset(), filesText(policy.Files()))

@@ -13,6 +13,8 @@ import (
 	"github.com/caisson-run/caisson/sandbox"
 	"github.com/caisson-run/caisson/schema"
 	"github.com/caisson-run/caisson/tool"
+	"github.com/caisson-run/caisson/verb"
+	"github.com/caisson-run/caisson/verb/declared"
 )
 
 // PolicyAnswer is what policy says of a call that is not made.
@@ -36,7 +38,7 @@ func (h *Host) CheckPolicy(ctx context.Context, q PolicyQuestion) (PolicyAnswer,
 	if err != nil {
 		return PolicyAnswer{}, err
 	}
-	policy, err := h.policyWith(cmp.Or(q.Preset, c.Preset), repo)
+	policy, err := h.policyWith(cmp.Or(q.Preset, c.Preset), repo, c.Verbs)
 	if err != nil {
 		return PolicyAnswer{}, err
 	}
@@ -45,7 +47,7 @@ func (h *Host) CheckPolicy(ctx context.Context, q PolicyQuestion) (PolicyAnswer,
 		answer.Text = fmt.Sprintf("Policy is valid: preset %s, %s.\nDigest %s", answer.Preset, filesText(answer.Files), answer.Digest)
 		return answer, nil
 	}
-	call, err := h.askedCall(q)
+	call, err := h.askedCall(q, c.Verbs)
 	if err != nil {
 		return PolicyAnswer{}, err
 	}
@@ -66,8 +68,8 @@ func filesText(files []string) string {
 }
 
 // askedCall prepares the call that a question is about, as the airlock would.
-func (h *Host) askedCall(q PolicyQuestion) (caisson.Call, error) {
-	tools := allTools(tool.Options{Workspace: h.dir})
+func (h *Host) askedCall(q PolicyQuestion, verbs []declared.Verb) (caisson.Call, error) {
+	tools := append(allTools(tool.Options{Workspace: h.dir}), allVerbs(verbs, verb.Scene{Workspace: h.dir, Repo: h.dir})...)
 	i := slices.IndexFunc(tools, func(t caisson.Tool) bool { return t.Spec().Ref.String() == q.Tool })
 	if i < 0 {
 		return caisson.Call{}, caisson.Errorf(caisson.CodeToolUnknown, "there is no tool %q", q.Tool)

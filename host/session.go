@@ -145,7 +145,7 @@ func (s *session) loadSettings(ctx context.Context) error {
 	if s.config, err = s.host.configWith(repo); err != nil {
 		return err
 	}
-	if s.policy, err = s.host.policyWith(s.run.Spec.Preset, repo); err != nil {
+	if s.policy, err = s.host.policyWith(s.run.Spec.Preset, repo, s.config.Verbs); err != nil {
 		return err
 	}
 	return s.host.Ledger.Append(ctx, s.drive, caisson.EventPolicyLoaded, map[string]any{

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -13,6 +14,8 @@ import (
 	"github.com/caisson-run/caisson/gate"
 	"github.com/caisson-run/caisson/model"
 	"github.com/caisson-run/caisson/tool"
+	"github.com/caisson-run/caisson/verb"
+	"github.com/caisson-run/caisson/verb/declared"
 )
 
 // maxSettings bounds a settings or policy file of a repository.
@@ -72,9 +75,11 @@ func (h *Host) configWith(repo repoFiles) (config.Config, error) {
 	return config.Load(own, theirs)
 }
 
-// policyWith loads the policy that holds under a repository's.
-func (h *Host) policyWith(preset string, repo repoFiles) (*gate.Policy, error) {
-	src := gate.Sources{Preset: preset, Tools: append(toolSpecs(), h.verbSpecs()...), Verbs: rulings(h.Config.Verbs)}
+// policyWith loads the policy that holds under a repository's. verbs are the
+// declared ones of the very settings that they are offered by: what is offered
+// and how it is ruled come from one reading, however long this process has lived.
+func (h *Host) policyWith(preset string, repo repoFiles, verbs []declared.Verb) (*gate.Policy, error) {
+	src := gate.Sources{Preset: preset, Tools: specsOf(allTools(tool.Options{}), allVerbs(verbs, verb.Scene{})), Verbs: rulings(verbs)}
 	raw, err := readOwn(h.Paths.UserPolicy())
 	if err != nil {
 		return nil, err
@@ -88,10 +93,9 @@ func (h *Host) policyWith(preset string, repo repoFiles) (*gate.Policy, error) {
 	return gate.Load(src)
 }
 
-// toolSpecs are all tools that policy can speak of.
-func toolSpecs() []caisson.ToolSpec {
+func specsOf(all ...[]caisson.Tool) []caisson.ToolSpec {
 	var specs []caisson.ToolSpec
-	for _, t := range allTools(tool.Options{}) {
+	for _, t := range slices.Concat(all...) {
 		specs = append(specs, t.Spec())
 	}
 	return specs

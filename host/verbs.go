@@ -98,14 +98,12 @@ func rulings(verbs []declared.Verb) map[string]caisson.Ruling {
 	return out
 }
 
-// verbSpecs are the verbs that policy can speak of.
-func (h *Host) verbSpecs() []caisson.ToolSpec {
-	specs := []caisson.ToolSpec{verb.Push{}.Spec(), verb.Snapshot{}.Spec()}
-	for _, t := range task.Verbs(task.VerbOptions{}) {
-		specs = append(specs, t.Spec())
+// allVerbs are the verbs that policy can speak of, at a scene that only
+// says where.
+func allVerbs(declaredOnes []declared.Verb, scene verb.Scene) []caisson.Tool {
+	all := append([]caisson.Tool{verb.Push{}, verb.Snapshot{}}, task.Verbs(task.VerbOptions{})...)
+	for _, d := range declaredOnes {
+		all = append(all, verb.NewDeclared(d, scene))
 	}
-	for _, d := range h.Config.Verbs {
-		specs = append(specs, verb.NewDeclared(d, verb.Scene{}).Spec())
-	}
-	return specs
+	return all
 }

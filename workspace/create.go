@@ -386,15 +386,11 @@ func (c *creation) makeBranch(ctx context.Context) error {
 	return nil
 }
 
-// manyWorkers has git write the files of a large tree by as many processes as
-// there are processors; of a small one they would take longer to start.
-var manyWorkers = []string{"checkout.workers=0", "checkout.thresholdForParallelism=2000"}
-
 // checkOut fills the tree. No filter but the person's own is defined for it.
 func (c *creation) checkOut(ctx context.Context) error {
 	inv := c.repo.in("read-tree", "-m", "-u", c.ws.Base)
 	inv.index, inv.tree, inv.dir = c.indexPath(), c.ws.Path, c.ws.Path
-	inv.config, inv.env = manyWorkers, lfsEnv()
+	inv.env = lfsEnv()
 	_, err := c.git.run(ctx, inv)
 	if err != nil {
 		if full(c.ws.Path) { // git does not say why it could not write

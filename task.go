@@ -46,6 +46,7 @@ type Task struct {
 	Constraints []string        `json:"constraints,omitempty"`
 	Criteria    []TaskCriterion `json:"criteria,omitempty"` // of acceptance
 	CreatedBy   string          `json:"created_by"`         // a person, or a run's id
+	ByRun       bool            `json:"by_run,omitempty"`   // a run created it
 	Source      string          `json:"source,omitempty"`   // reference of an issue elsewhere
 	Workspace   WorkspaceID     `json:"workspace,omitempty"`
 	Workflow    string          `json:"workflow,omitempty"`

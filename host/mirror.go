@@ -67,11 +67,11 @@ func (h *Host) taskOf(ctx context.Context, ws caisson.Workspace) (t caisson.Task
 		switch {
 		case t.Workspace == ws.ID && !task.Over(t.State):
 			return 4
-		case t.Branch == ws.Branch && !task.Over(t.State):
+		case task.NamesWork(t, ws.Branch) && !task.Over(t.State):
 			return 3
 		case t.Workspace == ws.ID:
 			return 2
-		case t.Branch == ws.Branch:
+		case task.NamesWork(t, ws.Branch):
 			return 1
 		}
 		return 0

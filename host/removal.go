@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/proctree"
 	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/task"
 	"github.com/caisson-run/caisson/workspace"
 )
 
@@ -147,7 +148,7 @@ func (h *Host) inspectBox(ctx context.Context, r caisson.Run, tasks []caisson.Ta
 // bound tells whether a sandbox is of a task: by its workspace, its branch, or a
 // step of it.
 func bound(t caisson.Task, r caisson.Run, ws caisson.Workspace) bool {
-	return ws.ID != "" && (t.Workspace == ws.ID || t.Repository == ws.Binding.CommonDir && t.Branch == ws.Branch) ||
+	return ws.ID != "" && (t.Workspace == ws.ID || t.Repository == ws.Binding.CommonDir && task.NamesWork(t, ws.Branch)) ||
 		slices.ContainsFunc(t.Steps, func(s caisson.TaskStep) bool { return s.Run == r.ID || s.Run != "" && s.Run == r.Spec.Parent })
 }
 

@@ -130,7 +130,7 @@ func (h *Host) Workflow(ctx context.Context, t caisson.Task) (flow.Workflow, err
 }
 
 // taskWorkspace returns the workspace of a task: the one on record, or one on its
-// branch.
+// branch where a person has named that.
 func (h *Host) taskWorkspace(ctx context.Context, t caisson.Task) (ws caisson.Workspace, there bool, err error) {
 	all, err := h.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{CommonDir: t.Repository})
 	if err != nil {
@@ -140,7 +140,7 @@ func (h *Host) taskWorkspace(ctx context.Context, t caisson.Task) (ws caisson.Wo
 		switch {
 		case w.ID == t.Workspace:
 			return w, true, nil
-		case w.Branch == t.Branch:
+		case task.NamesWork(t, w.Branch):
 			ws, there = w, true
 		}
 	}
@@ -192,9 +192,9 @@ func (s taskHost) Merged(ctx context.Context, t caisson.Task) (bool, error) {
 	return merged || !there && had, nil
 }
 
-// Settle implements task.Outside: the runs of a task that is cancelled, its
-// steps and those in its workspace, are asked to end, which is recorded and done
-// by whoever drives them.
+// Settle implements task.Outside: the runs of a task that is cancelled are asked
+// to end, which is recorded and done by whoever drives them. Those are its steps
+// and all in its workspace, where a person gives it up or one of them does.
 func (s taskHost) Settle(ctx context.Context, t caisson.Task) error {
 	if t.State != caisson.TaskCancelled || t.Moving == nil {
 		return nil
@@ -205,6 +205,12 @@ func (s taskHost) Settle(ctx context.Context, t caisson.Task) error {
 	}
 	ws, there, err := s.h.taskWorkspace(ctx, t)
 	if err != nil {
+		return err
+	}
+	switch mover, err := s.h.Ledger.Run(ctx, caisson.RunID(t.Moving.By)); {
+	case err == nil:
+		there = there && mover.Spec.Workspace == ws.ID
+	case caisson.CodeOf(err) != caisson.CodeNotFound:
 		return err
 	}
 	runs, err := s.h.Ledger.Runs(ctx, caisson.RunFilter{States: []caisson.RunState{

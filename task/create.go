@@ -124,7 +124,7 @@ func Create(n Draft, by By) caisson.TaskEdit {
 			for _, c := range n.Criteria {
 				t.Criteria = append(t.Criteria, caisson.TaskCriterion{Text: c})
 			}
-			t.CreatedBy, t.Source, t.Workflow = by.Name, n.Source, n.Workflow
+			t.CreatedBy, t.ByRun, t.Source, t.Workflow = by.Name, !by.Person, n.Source, n.Workflow
 			return nil
 		},
 		Activity: by.activity("created", n.Title),

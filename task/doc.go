@@ -31,6 +31,13 @@ func Person(name string, at time.Time) By { return By{name, true, at} }
 // Run is a change by a run, from inside its sandbox.
 func Run(id caisson.RunID, at time.Time) By { return By{string(id), false, at} }
 
+// NamesWork tells whether a task is of the work on its branch, wherever that is
+// done. One that a run has created is only of the workspace that was made for it:
+// a sandbox could name the branch of another's.
+func NamesWork(t caisson.Task, branch string) bool {
+	return t.Branch == branch && !t.ByRun
+}
+
 // activity is what the history says of a change.
 func (b By) activity(kind, text string) caisson.TaskActivity {
 	return caisson.TaskActivity{By: b.Name, Kind: kind, Text: text}

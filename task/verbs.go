@@ -26,7 +26,8 @@ type VerbOptions struct {
 // Verbs returns the verbs by which a sandbox creates tasks and changes them. The
 // whole effect of each is an edit in the transaction that settles its call. They
 // act on the sandbox's own task unless one is named, in the name of the run
-// that asks. What only a person may do is in none of them.
+// that asks: any may be looked at, and changed those that this run has created.
+// What only a person may do is in none of them.
 func Verbs(o VerbOptions) []caisson.Tool {
 	s := &sandbox{o}
 	verbs := []caisson.Tool{
@@ -125,6 +126,21 @@ func (s *sandbox) task(ctx context.Context, named caisson.TaskID) (caisson.Task,
 	return t, nil
 }
 
+// own returns the task that is named, or else the sandbox's own, to be changed by
+// a run. What others work on is theirs and the person's: a move ends runs, and a
+// finding or an artifact leads who comes next.
+func (s *sandbox) own(ctx context.Context, named caisson.TaskID, by By) (caisson.Task, error) {
+	t, err := s.task(ctx, named)
+	if err != nil {
+		return t, err
+	}
+	if t.ID != s.o.Task && t.CreatedBy != by.Name {
+		return caisson.Task{}, caisson.Errorf(caisson.CodeRefused, "task %s is not this sandbox's own, and was not created by it", t.ID).
+			WithHint("Ask the person you work for.")
+	}
+	return t, nil
+}
+
 // edit is a result whose effect is an edit.
 func edit(e caisson.TaskEdit, says string) caisson.Result {
 	return caisson.Result{Edit: &caisson.LedgerEdit{Task: &e, Result: func(t caisson.Task) caisson.Result { return told(t, says) }}}
@@ -142,7 +158,7 @@ func told(t caisson.Task, says string) caisson.Result {
 
 func move(m Move) func(context.Context, *sandbox, caisson.Call, By, moveInput) (caisson.Result, error) {
 	return func(ctx context.Context, s *sandbox, _ caisson.Call, by By, in moveInput) (caisson.Result, error) {
-		t, err := s.task(ctx, in.Task)
+		t, err := s.own(ctx, in.Task, by)
 		if err != nil {
 			return caisson.Result{}, err
 		}

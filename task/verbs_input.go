@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/caisson-run/caisson"
@@ -125,11 +126,43 @@ func create(ctx context.Context, s *sandbox, call caisson.Call, by By, in create
 	if err != nil {
 		return caisson.Result{}, err
 	}
+	if err := s.mayCreate(ctx, placed, all, by); err != nil {
+		return caisson.Result{}, err
+	}
 	return edit(Create(placed, by), "created"), nil
 }
 
+// maxCreated bounds the tasks that one run creates: each is kept, and read with
+// all others of its repository.
+const maxCreated = 100
+
+// mayCreate refuses a task that would be of somebody's workspace, and more than a
+// person would want to look at.
+func (s *sandbox) mayCreate(ctx context.Context, placed Draft, all []caisson.Task, by By) error {
+	created := 0
+	for _, t := range all {
+		if t.Key == placed.Key {
+			return nil // it is that one
+		}
+		if t.CreatedBy == by.Name {
+			created++
+		}
+	}
+	if created >= maxCreated {
+		return caisson.Errorf(caisson.CodeRefused, "this run has created %d tasks, and may create no more", created).WithHint("Ask the person you work for.")
+	}
+	there, err := s.o.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{CommonDir: s.o.Repository})
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(there, func(ws caisson.Workspace) bool { return ws.Branch == placed.Branch }) {
+		return caisson.Errorf(caisson.CodeBranchExists, "branch %s has a workspace already, where somebody works", placed.Branch).WithHint("Name another branch.")
+	}
+	return nil
+}
+
 func note(ctx context.Context, s *sandbox, _ caisson.Call, by By, in noteInput) (caisson.Result, error) {
-	t, err := s.task(ctx, in.Task)
+	t, err := s.own(ctx, in.Task, by)
 	if err != nil {
 		return caisson.Result{}, err
 	}
@@ -146,7 +179,7 @@ func checkFinding(in findingInput) error {
 }
 
 func finding(ctx context.Context, s *sandbox, _ caisson.Call, by By, in findingInput) (caisson.Result, error) {
-	t, err := s.task(ctx, in.Task)
+	t, err := s.own(ctx, in.Task, by)
 	if err != nil {
 		return caisson.Result{}, err
 	}
@@ -161,7 +194,7 @@ func finding(ctx context.Context, s *sandbox, _ caisson.Call, by By, in findingI
 }
 
 func artifact(ctx context.Context, s *sandbox, _ caisson.Call, by By, in artifactInput) (caisson.Result, error) {
-	t, err := s.task(ctx, in.Task)
+	t, err := s.own(ctx, in.Task, by)
 	if err != nil {
 		return caisson.Result{}, err
 	}
@@ -173,7 +206,7 @@ func artifact(ctx context.Context, s *sandbox, _ caisson.Call, by By, in artifac
 }
 
 func criteriaMark(ctx context.Context, s *sandbox, _ caisson.Call, by By, in criteriaInput) (caisson.Result, error) {
-	t, err := s.task(ctx, in.Task)
+	t, err := s.own(ctx, in.Task, by)
 	if err != nil {
 		return caisson.Result{}, err
 	}

@@ -132,8 +132,15 @@ func TestVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.does(t, "task.restore", `{}`)
-	in.does(t, "task.cancel", `{"task":"`+string(other.ID)+`"}`)
-	if is := now(other.ID); is.State != caisson.TaskCancelled || is.Moving == nil || is.Moving.By != "rabc123" {
+	for name, input := range map[string]string{
+		"task.cancel": `{}`, "task.block": `{"reason":"x"}`, "task.complete": `{}`, "task.note": `{"text":"x"}`, "task.finding": `{"severity":"minor","text":"x"}`,
+		"task.artifact": `{"name":"plan","content":"x"}`, "task.criteria": `{"n":1}`,
+	} {
+		in.refused(t, name, strings.ReplaceAll(strings.Replace(input, "{", `{"task":"`+string(other.ID)+`",`, 1), ",}", "}"), caisson.CodeRefused)
+	}
+	made, _, _ := strings.Cut(in.does(t, "task.create", `{"title":"Three","type":"chore"}`).Summary, " ")
+	in.does(t, "task.cancel", `{"task":"`+made+`"}`)
+	if is := now(caisson.TaskID(made)); is.State != caisson.TaskCancelled || is.Moving == nil || is.Moving.By != "rabc123" {
 		t.Errorf("%+v", is)
 	}
 	if content, err := w.ledger.Blob(t.Context(), now(own.ID).Artifacts[0].Digest); err != nil || string(content) != "the plan" {

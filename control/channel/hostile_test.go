@@ -36,7 +36,7 @@ func TestCase_K01(t *testing.T) {
 		"hard link":           func(p string) error { return os.Link(hidden, p) },
 		"fifo":                func(p string) error { return syscall.Mkfifo(p, 0o600) },
 		"socket":              func(p string) error { return unix.Mknod(p, unix.S_IFSOCK|0o600, 0) }, // its path may be longer than an address
-		"directory": func(p string) error { return os.Mkdir(p, 0o700) },
+		"directory":           func(p string) error { return os.Mkdir(p, 0o700) },
 		"locked directory": func(p string) error {
 			return errors.Join(os.MkdirAll(p+"/a/b", 0o700), os.Chmod(p+"/a", 0), os.Chmod(p, 0))
 		},

@@ -18,10 +18,6 @@ func (e *Engine) Present(ctx context.Context) (instance string, sandboxes map[ca
 	if err != nil {
 		return "", nil, err
 	}
-	// Another may have come in its place before the list was asked for.
-	if _, after, err := e.meet(ctx); err != nil || e.instance(after) != e.instance(info) {
-		return e.instance(after), nil, err
-	}
 	sandboxes = map[caisson.SandboxID]bool{}
 	for id := range containers {
 		sandboxes[id] = true

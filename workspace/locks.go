@@ -234,7 +234,7 @@ func unopened(root *os.Root, lock string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -261,7 +261,7 @@ func isRef(root *os.Root, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer packed.Close() //nolint:errcheck // nothing was written
+	defer packed.Close()
 	lines := bufio.NewScanner(packed)
 	for lines.Scan() {
 		if strings.HasSuffix(lines.Text(), " "+name) {

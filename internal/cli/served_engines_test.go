@@ -42,9 +42,7 @@ func TestServedOnEngines(t *testing.T) {
 						return err
 					}
 					e.Setenv("ENGINE", engine)
-					for _, pair := range env {
-						e.Vars = append(e.Vars, pair)
-					}
+					e.Vars = append(e.Vars, env...)
 					config := filepath.Join(e.WorkDir, "config/caisson/config.yaml")
 					text := ""
 					if engine == "landlock" {

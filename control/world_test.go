@@ -2,12 +2,8 @@ package control_test
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,68 +20,6 @@ import (
 	"github.com/caisson-run/caisson/control/channel"
 	"github.com/caisson-run/caisson/ledger/sqlite"
 )
-
-// policy is a judge: a ruling for each verb, allow where there is none.
-type policy map[string]caisson.Ruling
-
-func (policy) PolicyDigest() caisson.Digest { return "test" }
-
-func (p policy) Judge(call caisson.Call, _ caisson.Subject) caisson.Verdict {
-	ruling, is := p[call.Tool.Name]
-	if !is {
-		ruling = caisson.Allow
-	}
-	return caisson.Verdict{Ruling: ruling, Layer: "user", Rule: "rule-" + call.Tool.Name, Reason: "the test says so", PolicyDigest: "test"}
-}
-
-// verb is one whose effect is a line in a file: a counter outside of all that is
-// tested.
-type verb struct {
-	name    string
-	effect  caisson.Effect
-	effects string
-	open    func(ctx context.Context, call caisson.Call) (caisson.Result, error)
-	process *caisson.ProcessIdentity
-	holds   *atomic.Int64
-}
-
-const anySchema = `{"type":"object","properties":{"text":{"type":"string"}},"additionalProperties":false}`
-
-func (v verb) Spec() caisson.ToolSpec {
-	return caisson.ToolSpec{Ref: caisson.ToolRef{Name: v.name}, Description: "Counts.", Schema: json.RawMessage(anySchema), Effect: v.effect}
-}
-
-func (v verb) Facets(json.RawMessage) (caisson.Facets, error) { return caisson.Facets{}, nil }
-
-func (v verb) Hold(_ context.Context, call caisson.Call, _ caisson.EffectID) (caisson.Executor, error) {
-	if v.holds != nil {
-		v.holds.Add(1)
-	}
-	return execution{v, call}, nil
-}
-
-type execution struct {
-	verb verb
-	call caisson.Call
-}
-
-func (e execution) Identity() *caisson.ProcessIdentity { return e.verb.process }
-func (e execution) Drop()                              {}
-
-func (e execution) Open(ctx context.Context) (caisson.Result, error) {
-	f, err := os.OpenFile(e.verb.effects, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return caisson.Result{}, err
-	}
-	_, err = fmt.Fprintln(f, e.call.ID)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return caisson.Result{}, err
-	}
-	if e.verb.open != nil {
-		return e.verb.open(ctx, e.call)
-	}
-	return caisson.Result{Text: "did " + string(e.call.Input)}, nil
-}
 
 // world is one sandbox's channel, with the ledger, the airlock and the broker.
 type world struct {
@@ -321,111 +255,6 @@ func (w *world) await(what string, is func() bool) {
 			w.t.Fatalf("waited in vain for %s; status %+v", what, w.status())
 		}
 	}
-}
-
-func newRequestID() caisson.RequestID {
-	raw := make([]byte, 16)
-	_, _ = rand.Read(raw)
-	return caisson.RequestID(hex.EncodeToString(raw))
-}
-
-// request is what an honest client would send now.
-func (w *world) request(id caisson.RequestID, verb, input string) caisson.ControlRequest {
-	s := w.status()
-	return caisson.ControlRequest{Version: 1, ID: id, Generation: s.Generation, Epoch: s.Epoch, Wait: 10_000, Verb: verb, Input: json.RawMessage(input)}
-}
-
-// put writes a request as a client does.
-func (w *world) put(id caisson.RequestID, body []byte) {
-	w.t.Helper()
-	if err := putIn(w.channel(), id, body); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func putIn(dir string, id caisson.RequestID, body []byte) error {
-	requests := filepath.Join(dir, caisson.ControlRequests)
-	if err := os.WriteFile(filepath.Join(requests, "."+string(id)+".tmp"), body, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(filepath.Join(requests, "."+string(id)+".tmp"), filepath.Join(requests, string(id)+".json"))
-}
-
-func (w *world) ask(verb, input string) caisson.RequestID {
-	w.t.Helper()
-	id := newRequestID()
-	body, err := json.Marshal(w.request(id, verb, input))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.put(id, body)
-	return id
-}
-
-func (w *world) file(name string, into any) bool {
-	raw, err := os.ReadFile(filepath.Join(w.channel(), name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, into)
-	}
-	if err != nil {
-		w.t.Errorf("%s: %v", name, err)
-	}
-	return err == nil
-}
-
-func (w *world) status() (s caisson.ControlStatusFile) {
-	w.file(caisson.ControlStatus, &s)
-	return s
-}
-
-func (w *world) has(id caisson.RequestID, suffix string) bool {
-	_, err := os.Lstat(filepath.Join(w.channel(), caisson.ControlResponses, string(id)+suffix))
-	return err == nil
-}
-
-// answer waits for the last answer of a request.
-func (w *world) answer(id caisson.RequestID) (a caisson.ControlAnswer) {
-	w.t.Helper()
-	name := filepath.Join(caisson.ControlResponses, string(id)+".json")
-	w.await("the answer of "+string(id), func() bool { return w.file(name, &a) })
-	return a
-}
-
-// accepted waits for the first answer of a request.
-func (w *world) accepted(id caisson.RequestID) (a caisson.ControlAnswer) {
-	w.t.Helper()
-	name := filepath.Join(caisson.ControlResponses, string(id)+".accepted.json")
-	w.await("that "+string(id)+" is accepted", func() bool { return w.file(name, &a) })
-	return a
-}
-
-// refused waits for an answer and tells its code.
-func (w *world) refused(id caisson.RequestID) caisson.Code {
-	w.t.Helper()
-	a := w.answer(id)
-	if a.State != caisson.AnswerRejected || a.Error == nil {
-		w.t.Errorf("answer %+v is no rejection", a)
-		return ""
-	}
-	return a.Error.Code
-}
-
-// done counts the effects of a request's call.
-func (w *world) done(id caisson.RequestID) int {
-	raw, err := os.ReadFile(w.effects())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.t.Fatal(err)
-	}
-	n := 0
-	for line := range strings.Lines(string(raw)) {
-		if strings.HasSuffix(strings.TrimSpace(line), "."+string(id)) {
-			n++
-		}
-	}
-	return n
 }
 
 func (w *world) decide(id caisson.ReviewID, d caisson.Decision) {

@@ -147,7 +147,8 @@ type Verdict struct {
 	Reason       string `json:"reason"` // for people and for the model
 	Again        bool   `json:"again,omitempty"`
 	PolicyDigest Digest `json:"policy_digest"`
-	// OtherInput says that another input to the same tool could pass.
+	// OtherInput says that another input to the same tool could pass; Reason has
+	// it in words.
 	OtherInput bool `json:"other_input,omitempty"`
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -298,5 +299,21 @@ func TestVerbSpecs(t *testing.T) {
 	}
 	if len(seen) != 11 {
 		t.Errorf("%v", seen)
+	}
+}
+
+// A run creates no more tasks than a person would look at; with the key of an
+// earlier one it still gets that.
+func TestCreatesSoMany(t *testing.T) {
+	w := newWorld(t)
+	in := w.inside("")
+	key := `"key":"` + task.KeyOf("first") + `",`
+	first := in.does(t, "task.create", `{`+key+`"title":"First","type":"chore"}`)
+	for n := range 99 {
+		in.does(t, "task.create", fmt.Sprintf(`{"title":"Number %d","type":"chore"}`, n))
+	}
+	in.refused(t, "task.create", `{"title":"One more","type":"chore"}`, caisson.CodeRefused)
+	if again := in.does(t, "task.create", `{`+key+`"title":"First","type":"chore"}`); again.Text != first.Text {
+		t.Errorf("%q, and before %q", again.Text, first.Text)
 	}
 }

@@ -18,9 +18,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/lockfile"
-	"golang.org/x/sys/unix"
 )
 
 // Git locks a file by making another of its name with ".lock" behind it. A

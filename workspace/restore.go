@@ -39,7 +39,10 @@ own=$CAISSON_SHADOW/caisson-restore
 rm -rf "$own"
 mkdir "$own"
 echo "$CAISSON_FROM" >"$own/HEAD"
-cp "$CAISSON_SHADOW/caisson-index" "$own/index"
+cp -p "$CAISSON_SHADOW/caisson-index" "$own/index"
+for part in "$CAISSON_SHADOW"/sharedindex.*; do
+	if [ -f "$part" ]; then ln -s "$part" "$own/"; fi
+done
 export GIT_DIR="$own" GIT_COMMON_DIR="$CAISSON_SHADOW" GIT_WORK_TREE="$CAISSON_TREE"
 git -c core.hooksPath=/dev/null -c submodule.recurse=false -c core.logAllRefUpdates=false -c core.splitIndex=false checkout -q --no-overwrite-ignore --detach "$CAISSON_TO"
 mv "$own/index" "$CAISSON_SHADOW/caisson-index"

@@ -23,7 +23,14 @@ const insideDeadline = 10 * time.Minute
 // of a large tree, that takes a tenth as long. Each look works on an index of its
 // own, and the kept one is replaced at its end: neither a look that was killed,
 // which may live for a moment more, nor a full disk leaves a part of one.
+//
+// The kept index is in two parts, as core.splitIndex makes it: what was there at
+// the first look, which is not written again, and what has changed since. Of a
+// large tree an index is many megabytes, and a look would write them twice. The
+// first part is not exchanged for a newer one however much has changed, and none
+// is removed for its age: git would remove an agent's own.
 const gather = `set -eu
+parts='-c index.sparse=false -c core.splitIndex=true -c splitIndex.maxPercentChange=100 -c splitIndex.sharedIndexExpire=never'
 kept=$CAISSON_SHADOW/caisson-index
 GIT_DIR=$CAISSON_SHADOW GIT_WORK_TREE=$CAISSON_TREE GIT_INDEX_FILE=$kept.$CAISSON_LOOK
 export GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
@@ -31,7 +38,7 @@ cd "$CAISSON_TREE"
 rm -f "$kept".*
 begin() {
 	rm -f "$kept" "$GIT_INDEX_FILE"
-	if ! cp "$GIT_DIR/index" "$GIT_INDEX_FILE" 2>/dev/null; then
+	if ! cp -p "$GIT_DIR/index" "$GIT_INDEX_FILE" 2>/dev/null; then
 		rm -f "$GIT_INDEX_FILE"
 		git read-tree HEAD
 	fi
@@ -40,7 +47,7 @@ begin() {
 }
 gather() {
 	how=0
-	git -c advice.addEmbeddedRepo=false -c core.safecrlf=false add -A --ignore-errors . >&2 || how=$?
+	git $parts -c advice.addEmbeddedRepo=false -c core.safecrlf=false add -A --ignore-errors . >&2 || how=$?
 }
 usable() { [ "$how" != none ] && git ls-files -- caisson-none >/dev/null 2>&1; }
 how=none
@@ -61,7 +68,7 @@ GIT_INDEX_FILE=$kept
 
 // keep writes a snapshot as a commit, unless it is the last one again.
 const keep = gather + `
-tree=$(git write-tree)` + keepIndex + `head=$(git rev-parse --verify --quiet HEAD || :)
+tree=$(git $parts write-tree)` + keepIndex + `head=$(git rev-parse --verify --quiet HEAD || :)
 if [ "$tree" = "$CAISSON_TREE_BEFORE" ] && [ "$head" = "$CAISSON_HEAD_BEFORE" ]; then
 	echo "$head $tree $CAISSON_COMMIT_BEFORE $partial"
 	exit 0

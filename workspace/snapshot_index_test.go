@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson/workspace"
 )
@@ -48,4 +49,44 @@ func TestSnapshotWithDamagedIndex(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A file that was changed within the second in which it was checked out, to as
+// many bytes, is in a snapshot also where the first look is in a later second:
+// git compares times in whole seconds, and takes a file of the second of its
+// index for one that it must read.
+func TestSnapshotOfChangesWithinASecond(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r1"})
+	box := newBox(t, ws)
+	file, index := filepath.Join(ws.Path, "a.txt"), filepath.Join(ws.Shadow, "index")
+	for n := 0; ; n++ {
+		inside(t, box, "echo 111 >a.txt && git add a.txt && git commit -qm one --allow-empty && sleep 0.05 && echo two >a.txt")
+		if second(t, file) == second(t, index) {
+			break
+		}
+		if n == 20 {
+			t.Fatal("no change was within the second of its index")
+		}
+	}
+	for now := second(t, file); time.Now().Unix() <= now; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	snap, err := wd.w.Snapshot(t.Context(), ws, box, "r1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := wd.git("show", snap.Commit+":a.txt"); got != "two" {
+		t.Errorf("the snapshot has %q, not what was written last", got)
+	}
+}
+
+// second is that in which a file was last written.
+func second(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ModTime().Unix()
 }

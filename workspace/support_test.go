@@ -53,12 +53,24 @@ type world struct {
 	after []func()              // takes back what a test did to the disk
 }
 
+// writable lets an ordinary user remove what is under dir again: a workspace
+// may hold directories that its owner cannot write in.
+func writable(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+}
+
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")
 	}
 	dir := t.TempDir()
+	t.Cleanup(func() { writable(dir) })
 	wd := &world{t: t, mode: caisson.WorkspaceWorktree, home: filepath.Join(dir, "home"), repo: filepath.Join(dir, "my project"), state: filepath.Join(dir, "state")}
 	if strings.Contains(t.Name(), "/mode="+string(caisson.WorkspaceClone)) {
 		wd.mode = caisson.WorkspaceClone

@@ -98,7 +98,7 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 func (c *creation) make(ctx context.Context, spec CreateSpec) error {
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error { return c.chooseBase(ctx, spec.Base) },
-		c.checkBranch, c.makeTree, c.makeBranch, c.checkOut, c.findModules, c.makeShadow,
+		c.checkBranch, c.makeTree, c.fill, c.findModules, c.makeShadow,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -356,6 +356,24 @@ func placeRecord(aside, common, name string) (string, error) {
 // pin is the name of a reference that keeps objects which a shadow borrows.
 func pin(id caisson.WorkspaceID, what string) string {
 	return workspaceRefs + string(id) + "/" + what
+}
+
+// fill makes the branch and checks the base out, beside each other: neither needs
+// the other, and the branch waits for the disk. Where the branch cannot be made,
+// that is why, and the checkout is ended.
+func (c *creation) fill(ctx context.Context) error {
+	checkout, end := context.WithCancel(ctx)
+	defer end()
+	var branchErr error
+	var beside sync.WaitGroup
+	beside.Go(func() { // ends with the command
+		if branchErr = c.makeBranch(ctx); branchErr != nil {
+			end()
+		}
+	})
+	err := c.checkOut(checkout)
+	beside.Wait()
+	return cmp.Or(branchErr, err)
 }
 
 // makeBranch makes the branch, only if it is not there, and pins the base.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -257,18 +258,20 @@ func (p *person) withBox(ctx context.Context, b *bench, do func(caisson.Workspac
 		return err
 	}
 	defer end() //nolint:errcheck // what it keeps is its own memory
-	open := func(ctx context.Context, ws caisson.Workspace) (caisson.Sandbox, error) {
+	open := func(ctx context.Context, ws caisson.Workspace, limits caisson.Limits) (caisson.Sandbox, error) {
 		return e.Open(ctx, caisson.SandboxSpec{
-			ID: caisson.NewSandboxID(), Require: []caisson.Control{},
+			ID: caisson.NewSandboxID(), Require: []caisson.Control{}, Limits: limits,
 			Workspace: ws.Path, GitCover: ws.Cover, GitDir: ws.Shadow, GitObjects: ws.Objects, Home: ws.Home,
 		})
 	}
-	p.open = func(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) { return open(ctx, ws) }
+	p.open = func(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) {
+		return open(ctx, ws, caisson.Limits{CPUs: int64(runtime.NumCPU())}) // as the host opens one for a look
+	}
 	ws, err := p.create(ctx)
 	if err != nil {
 		return err
 	}
-	box, err := open(ctx, ws)
+	box, err := open(ctx, ws, caisson.Limits{})
 	if err != nil {
 		return err
 	}

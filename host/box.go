@@ -72,10 +72,20 @@ func (h *Host) boxSpec(c config.Config, run caisson.RunSpec, ws *caisson.Workspa
 	return spec
 }
 
+// lookLimits are those of a look: it is short, and a person waits for it, so that
+// it has the processor too which the default leaves to that person.
+func lookLimits(c config.Config) caisson.Limits {
+	limits := c.Limits
+	if c.Origin("limits.cpus") == config.Default {
+		limits.CPUs = int64(runtime.NumCPU())
+	}
+	return limits
+}
+
 // boxFor opens a small box around a workspace, for a look at its tree outside
 // of a run. It ends with this process.
 func (h *Host) boxFor(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) {
-	engine, look := h.engines[0], caisson.RunSpec{Limits: h.Config.Limits}
+	engine, look := h.engines[0], caisson.RunSpec{Limits: lookLimits(h.Config)}
 	if ws.Run == "" { // a task's
 		chosen, _, err := sandbox.Choose(ctx, h.engines, h.Config.Engine, h.Config.Require)
 		if err != nil {

@@ -34,8 +34,9 @@ const (
 	maxContents = 1 << 30
 )
 
-// walk takes the marks of a directory without following anything in it. As many
-// directories are looked at side by side as there are processors.
+// walk takes the marks of a directory without following anything in it. One more
+// directory is looked at side by side than there are processors, so that none of
+// them idles while one hand waits for another.
 type walk struct {
 	size  atomic.Int64 // on disk, in bytes
 	files atomic.Int64
@@ -55,7 +56,7 @@ func markTree(ctx context.Context, dir string, skip func(rel string) bool) (cais
 	if err != nil {
 		return "", 0, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	w := &walk{skip: skip, hands: make(chan struct{}, runtime.GOMAXPROCS(0)-1)}
+	w := &walk{skip: skip, hands: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		_ = unix.Close(fd)

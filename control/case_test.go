@@ -395,7 +395,13 @@ func TestCase_K09(t *testing.T) {
 	w.sandbox.Record.EngineInstance = "mine"
 	var listing control.Listing
 	var failure error
-	w.options.Present = func(context.Context, string) (control.Listing, error) { return listing, failure }
+	var swap func()
+	w.options.Present = func(context.Context, string) (control.Listing, error) {
+		if swap != nil {
+			defer swap()
+		}
+		return listing, failure
+	}
 	collected := 0
 	w.sandbox.Lost = func(context.Context) error {
 		collected++
@@ -434,6 +440,14 @@ func TestCase_K09(t *testing.T) {
 	if collected != 1 {
 		t.Errorf("collected %d times", collected)
 	}
+	// One that comes between the first answer of mine and its listing.
+	tellsItself := false
+	swap = func() { tellsItself, listing.Instance = true, "other" }
+	tick()
+	if s := b.Status(); !tellsItself || collected != 1 || s.Reason != caisson.CodeEngineUnknown {
+		t.Errorf("collected %d times, %+v", collected, s)
+	}
+	listing, swap = control.Listing{Instance: "mine"}, nil
 	tick()
 	<-b.Done()
 	if collected != 2 || caisson.CodeOf(b.Err()) != caisson.CodeSandboxLost {

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -62,8 +63,20 @@ func (s *Service) lookAtEngines(ctx context.Context, now time.Duration) {
 	}
 }
 
+func (b *Broker) missingIn(l Listing) bool {
+	what, _ := presenceOf(b.o.Record, l, nil)
+	return what == absent
+}
+
+// list asks an engine what it has, and again before it is believed that one of
+// the brokers' sandboxes is gone.
 func (s *Service) list(ctx context.Context, e *engine, brokers []*Broker) {
 	listing, err := e.look.within(ctx, lookFor)
+	if err == nil && slices.ContainsFunc(brokers, func(b *Broker) bool { return b.missingIn(listing) }) {
+		// Another installation may have come to the engine's address after this one
+		// had said who it was, and before it listed.
+		listing, err = e.look.within(ctx, lookFor)
+	}
 	if ctx.Err() != nil {
 		return
 	}

@@ -44,6 +44,7 @@ func newHostileWorld(t *testing.T) *hostileWorld {
 		p.must(os.MkdirAll(filepath.Join(home, dir), 0o700))
 	}
 	p.env = []string{
+		"GIT_CONFIG_NOSYSTEM=1", // what the machine says of filters and helpers
 		"LANG=C.UTF-8", "CAISSON_GUEST=" + os.Getenv("CAISSON_GUEST"), testsPID + "=" + os.Getenv(testsPID),
 		"HOME=" + home + "/home", "XDG_CONFIG_HOME=" + home + "/config", "XDG_STATE_HOME=" + home + "/state", "XDG_RUNTIME_DIR=" + home + "/run",
 	}

@@ -206,6 +206,9 @@ type Result struct {
 	Summary string `json:"summary,omitempty"`
 	// Data is for programs: exit status, digests, sizes. Never for the model.
 	Data json.RawMessage `json:"data,omitempty"`
+	// DataLeftOut are the bytes of Data where it was too large to be kept: there is
+	// none of it then.
+	DataLeftOut int64 `json:"data_left_out,omitempty"`
 	// Spill names the file with the whole output, where Text does not hold it.
 	Spill *Spill `json:"spill,omitempty"`
 	// Cause says why it was stopped, with OutcomeCancelled or a deadline.

@@ -3,6 +3,8 @@ package caisson
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -39,6 +41,17 @@ func (r ToolRef) String() string {
 		return r.Name
 	}
 	return r.Server + "/" + r.Name
+}
+
+// ownFamilies are the first words of names that Caisson's own tools have. No tool
+// that somebody else declares is called so.
+var ownFamilies = [...]string{"ask", "git", "net", "run", "task", "workspace", "network", "agent"}
+
+// Declared tells whether the name is one that only a verb of the user's config
+// can have: words with points between them that do not begin as Caisson's own.
+func (r ToolRef) Declared() bool {
+	first, _, words := strings.Cut(r.Name, ".")
+	return r.Server == "" && words && !slices.Contains(ownFamilies[:], first)
 }
 
 // ToolSpec says what a tool is.
@@ -147,9 +160,6 @@ type Verdict struct {
 	Reason       string `json:"reason"` // for people and for the model
 	Again        bool   `json:"again,omitempty"`
 	PolicyDigest Digest `json:"policy_digest"`
-	// OtherInput says that another input to the same tool could pass; Reason has
-	// it in words.
-	OtherInput bool `json:"other_input,omitempty"`
 }
 
 // Subject is what a call is judged in: the run, and the boundary it has.
@@ -206,6 +216,9 @@ type Result struct {
 	Summary string `json:"summary,omitempty"`
 	// Data is for programs: exit status, digests, sizes. Never for the model.
 	Data json.RawMessage `json:"data,omitempty"`
+	// DataLeftOut are the bytes of Data where it was too large to be kept: there is
+	// none of it then.
+	DataLeftOut int64 `json:"data_left_out,omitempty"`
 	// Spill names the file with the whole output, where Text does not hold it.
 	Spill *Spill `json:"spill,omitempty"`
 	// Cause says why it was stopped, with OutcomeCancelled or a deadline.

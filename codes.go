@@ -88,6 +88,7 @@ const (
 	CodeTaskConflict          Code = "task-conflict"
 	CodeTaskUnfinished        Code = "task-unfinished"
 	CodeWorkflowInvalid       Code = "workflow-invalid"
+	CodeProgramMissing        Code = "program-missing"
 )
 
 var codeTable = []CodeInfo{
@@ -177,4 +178,5 @@ var codeTable = []CodeInfo{
 	{CodeTaskConflict, false, 409, 1, "it does not go together with what the task is", "See it with `caisson task show`."},
 	{CodeTaskUnfinished, false, 409, 1, "the task is not finished", "See what is open with `caisson task next`."},
 	{CodeWorkflowInvalid, false, 400, 78, "a workflow file is not valid", "Correct the file at the line named."},
+	{CodeProgramMissing, false, 404, 1, "the program of a declared verb is not there", "Nothing was done. A person installs it, or corrects `run` of the verb in their config; `caisson doctor` looks for it."},
 }

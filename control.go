@@ -35,6 +35,8 @@ const (
 	ControlWait      = 10 * time.Second // the longest a request may stay unaccepted
 	ControlConsumed  = 1_000_000        // places of one generation
 	ControlPlace     = 1 << 10          // bytes of a request in each place that it takes
+	ControlPayload   = 4 << 20          // bytes of an output that a client is given as a file
+	ControlResult    = 64 << 10         // bytes of an answer's result
 	ControlRunning   = 4                // requests that run at once
 	ControlQueued    = 64               // that wait for that, in order
 	ControlReviews   = 16               // open reviews of requests
@@ -90,11 +92,18 @@ type ControlAnswer struct {
 	// has one.
 	Exit int `json:"exit"`
 	// Output is text for people and models, bounded. Where it is not whole, or
-	// is not UTF-8, the file <id>.payload has all bytes that were kept.
-	Output  string          `json:"output,omitempty"`
-	Payload int64           `json:"payload,omitempty"` // bytes of <id>.payload; 0: there is none
-	Result  json.RawMessage `json:"result,omitempty"`  // for programs
-	Error   *Error          `json:"error,omitempty"`   // with rejected, and where what completed did not succeed
+	// is not UTF-8, the file <id>.payload has its bytes from the first on: at most
+	// ControlPayload, and none where the host could not keep them.
+	Output  string `json:"output,omitempty"`
+	Payload int64  `json:"payload,omitempty"` // bytes of <id>.payload; 0: there is none
+	// Produced is how many bytes the output has in all, where Output does not show
+	// all and <id>.payload does not have them either.
+	Produced int64           `json:"produced,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"` // for programs
+	// ResultLeftOut are the bytes of a result that is larger than ControlResult:
+	// there is none of it then.
+	ResultLeftOut int64  `json:"result_left_out,omitempty"`
+	Error         *Error `json:"error,omitempty"` // with rejected, and where what completed did not succeed
 }
 
 // ControlVerb tells a client of one verb.

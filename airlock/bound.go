@@ -30,6 +30,9 @@ func (a *Airlock) bound(r caisson.Result) caisson.Result {
 	r.Text = boundText(a.redact(r.Text))
 	line, _, _ := strings.Cut(a.redact(r.Summary), "\n")
 	r.Summary = cut(strings.ToValidUTF8(line, "\uFFFD"), maxSummary)
+	if n := len(r.Data); n > maxData {
+		r.DataLeftOut = int64(n)
+	}
 	r.Data = a.boundData(r.Data)
 	if r.Error != nil {
 		e := *r.Error

@@ -11,6 +11,7 @@ package capture
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/caisson-run/caisson"
@@ -31,10 +32,11 @@ const (
 type Options struct {
 	Cap int // bytes of the whole preview with its notice; 0: DefaultCap
 	// SpillPath is the file that is made, with mode 0600, when the preview does
-	// not hold everything; its directory is there. Empty: nothing is kept.
+	// not hold everything. Its directory is made with it, with mode 0700, where it
+	// is not there; nobody else may write above it. Empty: nothing is kept.
 	SpillPath string
 	SpillCap  int64 // bytes; 0: DefaultSpillCap
-	// Read says, in the notice, how the spill is read; %s is its path. Empty:
+	// Read says, in the notice, how the spill is read; %s in it is its path. Empty:
 	// "read it in parts: %s".
 	Read string
 }
@@ -211,7 +213,7 @@ func (w *Writer) last(head int) (last []byte, cut bool) {
 func (w *Writer) detailed(out Output, omitted int64) string {
 	kept := "the rest was not kept"
 	if s := out.Spill; s != nil {
-		kept = fmt.Sprintf(w.opts.Read, s.Path)
+		kept = strings.ReplaceAll(w.opts.Read, "%s", s.Path)
 		if s.Bytes < s.Total {
 			kept = fmt.Sprintf("the first %d bytes are kept, ", s.Bytes) + kept
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/caisson-run/caisson"
@@ -26,8 +27,12 @@ type spill struct {
 
 const spillBuf = 32 << 10
 
-// newSpill makes the file. O_EXCL makes it ours and new, and follows no link.
+// newSpill makes the file. O_EXCL makes it ours and new, and follows no link. Its
+// directory is made when the first output needs it: most never do.
 func newSpill(path string, limit int64) (*spill, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of spills: %w", err)
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make spill: %w", err)

@@ -78,7 +78,7 @@ instructions: [docs/agents.md]
 func templates(texts ...string) []declared.Template {
 	var out []declared.Template
 	for i, text := range texts {
-		t, err := declared.ParseTemplate(text, []string{"title"}, i == 0)
+		t, err := declared.ParseTemplate(text, []string{"title", "draft", "label", "n"}, i == 0)
 		if err != nil {
 			panic(err)
 		}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,9 +13,6 @@ import (
 // verbText is the name of a declared verb: words with a point between them, so
 // that none can be taken for a tool of Caisson's own.
 var verbText = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,30}(\.[a-z][a-z0-9_-]{0,30}){1,3}$`)
-
-// verbFamilies are the first words of Caisson's own verbs.
-var verbFamilies = []string{"ask", "git", "net", "run", "task", "workspace", "network", "agent"}
 
 // maxVerbs bounds what a sandbox is told of.
 const maxVerbs = 64
@@ -31,11 +27,11 @@ func readVerbs(c *Config, v strictyaml.Value) error {
 		return v.Errorf("%d verbs; at most %d can be declared", len(fields), maxVerbs)
 	}
 	for _, f := range fields {
-		first, _, _ := strings.Cut(f.Name, ".")
 		switch {
 		case !verbText.MatchString(f.Name):
 			return f.Value.Errorf("%q is not the name of a verb: write words with points between them, as gh.pr.create", f.Name)
-		case slices.Contains(verbFamilies, first):
+		case !(caisson.ToolRef{Name: f.Name}).Declared():
+			first, _, _ := strings.Cut(f.Name, ".")
 			return f.Value.Errorf("verbs that begin with %s. are Caisson's own", first)
 		}
 		verb, err := readVerb(f.Name, f.Value)
@@ -56,9 +52,9 @@ func readVerb(name string, v strictyaml.Value) (declared.Verb, error) {
 	if err != nil {
 		return out, err
 	}
-	var run strictyaml.Value
-	var given bool
+	at := map[string]strictyaml.Value{}
 	for _, f := range fields {
+		at[f.Name] = f.Value
 		switch f.Name {
 		case "description":
 			if out.Description, err = f.Value.String(); err == nil && len(out.Description) > 4000 {
@@ -66,8 +62,7 @@ func readVerb(name string, v strictyaml.Value) (declared.Verb, error) {
 			}
 		case "input":
 			out.Input, err = readVerbInput(f.Value)
-		case "run":
-			run, given = f.Value, true
+		case "run": // when the fields are known
 		case "dir":
 			out.Dir, err = oneOf(f.Value, declared.DirHostRepo, declared.DirWorkspace)
 		case "verdict":
@@ -92,19 +87,29 @@ func readVerb(name string, v strictyaml.Value) (declared.Verb, error) {
 			return out, err
 		}
 	}
+	run, given := at["run"]
 	if !given {
 		return out, v.Errorf("the verb %s has no program: run is missing", name)
 	}
 	if out.Run, err = readVerbRun(run, out.Input); err != nil {
 		return out, err
 	}
-	if program := out.Run[0].String(); out.Dir == declared.DirHostRepo && strings.Contains(program, "/") && !strings.HasPrefix(program, "/") {
-		return out, run.Errorf("%q would be looked for in the repository; write a program of your PATH, or an absolute one", program)
+	if err := checkVerbRun(out, run, at["input"]); err != nil {
+		return out, err
 	}
-	if err == nil && out.Dir == declared.DirWorkspace && len(out.Env) > 0 {
-		err = v.Errorf("a verb that runs inside gets the sandbox's environment; env is for those with dir: host-repo")
+	if out.Dir == declared.DirHostRepo {
+		if program := out.Run[0].String(); strings.Contains(program, "/") && !strings.HasPrefix(program, "/") {
+			return out, run.Errorf("%q would be looked for in the repository; write a program of your PATH, or an absolute one", program)
+		}
+		return out, nil
 	}
-	return out, err
+	if _, given := at["memory"]; given {
+		return out, at["memory"].Errorf("a verb that runs inside has the sandbox's memory; memory is for those with dir: host-repo")
+	}
+	if len(out.Env) > 0 {
+		return out, v.Errorf("a verb that runs inside gets the sandbox's environment; env is for those with dir: host-repo")
+	}
+	return out, nil
 }
 
 func within(v strictyaml.Value, parse func(strictyaml.Value) (int64, error), to *int64, least, most int64, text string) error {
@@ -114,33 +119,6 @@ func within(v strictyaml.Value, parse func(strictyaml.Value) (int64, error), to 
 	}
 	*to = n
 	return err
-}
-
-func readVerbRun(v strictyaml.Value, input []declared.Field) ([]declared.Template, error) {
-	items, err := v.List()
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, len(input))
-	for i, f := range input {
-		names[i] = f.Name
-	}
-	var out []declared.Template
-	for i, item := range items {
-		text, err := item.String()
-		if err != nil {
-			return nil, err
-		}
-		t, err := declared.ParseTemplate(text, names, i == 0)
-		if err != nil {
-			return nil, item.Errorf("%v", err)
-		}
-		out = append(out, t)
-	}
-	if len(out) == 0 {
-		return nil, v.Errorf("there is no program")
-	}
-	return out, nil
 }
 
 func readVerbInput(v strictyaml.Value) ([]declared.Field, error) {
@@ -160,51 +138,6 @@ func readVerbInput(v strictyaml.Value) ([]declared.Field, error) {
 		out = append(out, field)
 	}
 	return out, nil
-}
-
-func readVerbField(name string, v strictyaml.Value) (declared.Field, error) {
-	out := declared.Field{Name: name, Type: declared.String, Max: declared.MostText}
-	if !v.IsMap() {
-		err := readVerbType(v, &out)
-		return out, err
-	}
-	fields, err := v.Fields("type", "description", "optional", "max", "enum", "pattern")
-	if err != nil {
-		return out, err
-	}
-	for _, f := range fields {
-		switch f.Name {
-		case "type":
-			err = readVerbType(f.Value, &out)
-		case "description":
-			out.Description, err = f.Value.String()
-		case "optional":
-			out.Optional, err = f.Value.Bool()
-		case "max":
-			err = within(f.Value, countOf, &out.Max, 1, caisson.ControlBody, "1 to 65536 characters")
-		case "enum":
-			out.Enum, err = listOf(f.Value, func(strictyaml.Value, string) error { return nil })
-		case "pattern":
-			if out.Pattern, err = f.Value.String(); err == nil {
-				if bad := declared.CheckPattern(out.Pattern); bad != nil {
-					err = f.Value.Errorf("%q is not a pattern: %v", out.Pattern, bad)
-				}
-			}
-		}
-		if err != nil {
-			return out, err
-		}
-	}
-	if out.Type != declared.String && (len(out.Enum) > 0 || out.Pattern != "") {
-		return out, v.Errorf("enum and pattern are for texts")
-	}
-	return out, nil
-}
-
-func readVerbType(v strictyaml.Value, out *declared.Field) error {
-	text, err := oneOf(v, string(declared.String), string(declared.Integer), string(declared.Boolean))
-	out.Type = declared.Type(text)
-	return err
 }
 
 func verbTexts(verbs []declared.Verb) []string {

@@ -6,18 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 )
-
-// maxPayload bounds the bytes of an output that a client is given as a file.
-// What is kept beyond that is on the host.
-const maxPayload = 4 << 20
-
-// maxResult bounds what an answer holds for programs.
-const maxResult = 64 << 10
 
 // answerOf is what is published for a request. It has no other input than the
 // record: call is nil where there is no row of it. false: there is nothing to
@@ -104,16 +98,36 @@ func rejected(a caisson.ControlAnswer, why *caisson.Error) caisson.ControlAnswer
 
 func completed(a caisson.ControlAnswer, exit int, result caisson.Result) caisson.ControlAnswer {
 	a.State, a.Exit, a.Output = caisson.AnswerCompleted, exit, result.Text
-	if len(result.Data) <= maxResult {
-		a.Result = result.Data
+	switch n := int64(len(result.Data)); {
+	case n > caisson.ControlResult:
+		a.ResultLeftOut = n
+	default:
+		a.Result, a.ResultLeftOut = result.Data, result.DataLeftOut
+	}
+	if a.ResultLeftOut > 0 {
+		a.Output = strings.TrimRight(a.Output, "\n") + fmt.Sprintf("\n[the result for programs is left out: it has %d bytes, and may have %d]\n", a.ResultLeftOut, caisson.ControlResult)
 	}
 	if result.Spill != nil {
-		a.Payload = min(result.Spill.Bytes, maxPayload)
+		a.Payload = min(result.Spill.Bytes, caisson.ControlPayload)
 	}
+	a.Produced = producedOf(a, result)
 	if result.Outcome == caisson.OutcomeFailed {
 		a.Error = result.Error
 	}
 	return a
+}
+
+// producedOf is how many bytes an output has in all, 0 where the answer and its
+// payload have them.
+func producedOf(a caisson.ControlAnswer, result caisson.Result) int64 {
+	all, here := result.Bytes, int64(len(result.Text))
+	if result.Spill != nil {
+		all, here = result.Spill.Total, a.Payload
+	}
+	if here >= all {
+		return 0
+	}
+	return all
 }
 
 // exitOf is the status of the verb's program, where it has one; else it says
@@ -137,16 +151,20 @@ func exitOf(outcome caisson.Outcome, result caisson.Result) int {
 	}
 }
 
-// payloadOf reads the bytes that an answer promises; none where they are gone.
-func payloadOf(a caisson.ControlAnswer, call *caisson.CallRecord) []byte {
+// withPayload reads the bytes that an answer promises. Where they are gone, or not
+// all there, the answer says so.
+func withPayload(a caisson.ControlAnswer, call *caisson.CallRecord) (caisson.ControlAnswer, []byte) {
 	if a.Payload == 0 || call == nil || call.Result == nil || call.Result.Spill == nil {
-		return nil
+		a.Payload = 0
+		return a, nil
 	}
 	raw, err := readSpill(call.Result.Spill.Path, a.Payload)
 	if err != nil {
-		return nil
+		raw = nil
 	}
-	return raw
+	a.Payload = int64(len(raw))
+	a.Produced = producedOf(a, *call.Result)
+	return a, raw
 }
 
 func readSpill(path string, limit int64) ([]byte, error) {

@@ -3,6 +3,7 @@ package control_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,6 +56,45 @@ func TestAnswersAreRebuilt(t *testing.T) {
 	}
 	if raw, err := os.ReadFile(payload); err != nil || !bytes.Equal(raw, whole) {
 		t.Errorf("the payload has %d bytes, %v", len(raw), err)
+	}
+}
+
+// What an answer does not hold is said in it: an output that is longer than a
+// payload may be, one that was not kept, and a result that is too large.
+func TestAnswersSayWhatIsLeftOut(t *testing.T) {
+	w := newWorld(t)
+	spill := filepath.Join(w.dir, "spill")
+	const all = caisson.ControlPayload + 1000
+	if err := os.WriteFile(spill, bytes.Repeat([]byte("x"), all), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kept := &caisson.Spill{Path: spill, Bytes: all, Total: all}
+	data := func(n int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("d", n-2) + `"`) }
+	cases := map[string]struct {
+		result caisson.Result
+		want   caisson.ControlAnswer
+	}{
+		"whole":  {caisson.Result{Text: "all", Bytes: 3, Data: data(caisson.ControlResult)}, caisson.ControlAnswer{}},
+		"long":   {caisson.Result{Text: "a part", Bytes: all, Spill: kept}, caisson.ControlAnswer{Payload: caisson.ControlPayload, Produced: all}},
+		"kept":   {caisson.Result{Text: "a part", Bytes: 500, Spill: &caisson.Spill{Path: spill, Bytes: 500, Total: 500}}, caisson.ControlAnswer{Payload: 500}},
+		"capped": {caisson.Result{Text: "a part", Bytes: 900, Spill: &caisson.Spill{Path: spill, Bytes: 500, Total: 900}}, caisson.ControlAnswer{Payload: 500, Produced: 900}},
+		"gone":   {caisson.Result{Text: "a part", Bytes: 900, Spill: &caisson.Spill{Path: spill + "-not", Bytes: 900, Total: 900}}, caisson.ControlAnswer{Produced: 900}},
+		"unkept": {caisson.Result{Text: "a part", Bytes: 900}, caisson.ControlAnswer{Produced: 900}},
+		"large":  {caisson.Result{Text: "all", Data: data(caisson.ControlResult + 1)}, caisson.ControlAnswer{ResultLeftOut: caisson.ControlResult + 1}},
+		"huge":   {caisson.Result{Text: "all", Data: data(1 << 20)}, caisson.ControlAnswer{ResultLeftOut: 1 << 20}},
+	}
+	for name, c := range cases {
+		w.add(name, caisson.EffectRead, func(context.Context, caisson.Call) (caisson.Result, error) { return c.result, nil })
+	}
+	w.start()
+	for name, c := range cases {
+		got := w.answer(w.ask(name, `{}`))
+		if got.Payload != c.want.Payload || got.Produced != c.want.Produced || got.ResultLeftOut != c.want.ResultLeftOut {
+			t.Errorf("%s: payload %d, produced %d, left out %d", name, got.Payload, got.Produced, got.ResultLeftOut)
+		}
+		if said := strings.Contains(got.Output, "left out"); said != (c.want.ResultLeftOut > 0) || said != (got.Result == nil && c.result.Data != nil) {
+			t.Errorf("%s: %q with a result of %d bytes", name, got.Output, len(got.Result))
+		}
 	}
 }
 

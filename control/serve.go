@@ -270,8 +270,7 @@ func (b *Broker) project(ctx context.Context, r caisson.RequestRecord, call *cai
 	if answer.State == caisson.AnswerAccepted || answer.State == caisson.AnswerWaiting {
 		return b.files().Accept(answer)
 	}
-	payload := payloadOf(answer, call)
-	answer.Payload = int64(len(payload))
+	answer, payload := withPayload(answer, call)
 	b.mu.Lock()
 	b.published++
 	if answer.Payload > 0 {

@@ -283,7 +283,7 @@ func (m *matter) grantCovers(command string) bool {
 func (p *Policy) verdict(f finding) caisson.Verdict {
 	v := caisson.Verdict{
 		Ruling: f.ruling, Layer: f.layer, Rule: f.rule, RuleDigest: f.digest, Again: f.again,
-		PolicyDigest: p.digest, OtherInput: f.otherInput && f.ruling != caisson.Allow,
+		PolicyDigest: p.digest,
 	}
 	if v.RuleDigest == "" {
 		v.RuleDigest = caisson.DigestOf([]byte(f.layer + "\x00" + f.rule))

@@ -54,6 +54,35 @@ func TestPresets(t *testing.T) {
 	}
 }
 
+// A verb that somebody's config declares is ruled by that declaration, or by a rule
+// that names it. Where this policy knows of none it is refused by its name, whatever
+// the preset would say of a call like it.
+func TestDeclaredVerbs(t *testing.T) {
+	verb := caisson.Call{Run: "r1", Tool: caisson.ToolRef{Name: "gh.pr.create"}, Effect: caisson.EffectRead, Reach: caisson.ReachInside}
+	served := verb
+	served.Tool.Server = "db"
+	for _, preset := range gate.Presets() {
+		for what, verbs := range map[string]map[string]caisson.Ruling{"none": nil, "empty": {}, "others": {"gh.pr": caisson.Allow, "gh.pr.create.now": caisson.Allow}} {
+			v := load(t, gate.Sources{Preset: string(preset), Verbs: verbs}).Judge(verb, boxed())
+			if v.Ruling != caisson.Deny || v.Rule != "verbs.gh.pr.create" || !strings.Contains(v.Reason, "declares no verb of this name") {
+				t.Errorf("%s, %s: %+v", preset, what, v)
+			}
+		}
+		for _, ruling := range []caisson.Ruling{caisson.Allow, caisson.Deny} {
+			v := load(t, gate.Sources{Preset: string(preset), Verbs: map[string]caisson.Ruling{"gh.pr.create": ruling}}).Judge(verb, boxed())
+			if v.Ruling != ruling || v.Rule != "verbs.gh.pr.create" {
+				t.Errorf("%s, %s: %+v", preset, ruling, v)
+			}
+		}
+	}
+	if v := load(t, user(rules(`{tools: gh.pr.create, verdict: allow}`))).Judge(verb, boxed()); v.Ruling != caisson.Allow {
+		t.Errorf("a rule that names it: %+v", v)
+	}
+	if v := load(t, gate.Sources{}).Judge(served, boxed()); v.Rule == "verbs.gh.pr.create" {
+		t.Errorf("a server's tool was taken for it: %+v", v)
+	}
+}
+
 func TestFloor(t *testing.T) {
 	p := load(t, user(rules(`{verdict: allow}`)))
 	for _, line := range []string{
@@ -196,7 +225,7 @@ func TestExplain(t *testing.T) {
 	src.Repository = []gate.File{{Name: ".caisson/policy.yaml", Data: []byte(rules(`{verdict: review, command: make}`))}}
 	p := load(t, src)
 	e := p.Explain(outside("make; sh -c 'git push' > \"$x\x1b[2J\""), boxed())
-	if e.Verdict.Reason != `refused by the user's rule "push": A person pushes. Another input to this tool could pass.` || !e.Verdict.OtherInput {
+	if e.Verdict.Reason != `refused by the user's rule "push": A person pushes. Another input to this tool could pass.` {
 		t.Errorf("reason %q", e.Verdict.Reason)
 	}
 	text := e.Text()
@@ -215,7 +244,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%s, %v", raw, err)
 	}
 	whole := load(t, user(rules(`{name: none, tools: shell, verdict: deny}`))).Judge(shellCall("ls"), boxed())
-	if whole.OtherInput || !strings.Contains(whole.Reason, "No other input") {
+	if !strings.Contains(whole.Reason, "No other input") {
 		t.Errorf("%+v", whole)
 	}
 }

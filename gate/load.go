@@ -11,7 +11,7 @@ import (
 
 // version is part of every policy digest. It rises with each change of this
 // package that can change a verdict of the same rules.
-const version = 1
+const version = 2
 
 // File is a policy file that somebody has read.
 type File struct {

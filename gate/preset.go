@@ -58,6 +58,9 @@ func (p *Policy) byPreset(call caisson.Call, subject caisson.Subject) finding {
 	if ruling, is := p.verbs[call.Tool.Name]; is && call.Tool.Server == "" {
 		return finding{layer: LayerUser, rule: "verbs." + call.Tool.Name, ruling: ruling, reason: "the config's declaration of the verb says so"}
 	}
+	if call.Tool.Declared() { // whoever offers it goes by other settings than this policy
+		return finding{layer: LayerUser, rule: "verbs." + call.Tool.Name, ruling: caisson.Deny, reason: "the config that holds here declares no verb of this name"}
+	}
 	if p.readOnlyAllowed(call) {
 		return finding{layer: LayerReadOnly, rule: "default", ruling: caisson.Allow, reason: "it only reads"}
 	}

@@ -23,7 +23,17 @@ func (h *Host) FindSession(ctx context.Context, ref string) (caisson.Run, error)
 	if ref != "" {
 		// What a workspace is called exactly comes before the beginning of a run's id.
 		var none error
-		ws, none = h.workspaceOf(ctx, ref)
+		ws, none = h.placeOf(ctx, ref)
+		if none != nil && isNumber(ref) {
+			v, err := h.numbered(ctx, ref)
+			if err != nil {
+				return caisson.Run{}, err
+			}
+			if v.Session != caisson.SessionTerminal {
+				return caisson.Run{}, caisson.Errorf(caisson.CodeNotFound, "sandbox %s has no terminal to attach to", v.ID).WithHint("`caisson sandbox shell %s` opens one.", v.ID)
+			}
+			return h.Ledger.Run(ctx, v.Run)
+		}
 		called := none == nil && (ws.Branch == ref || ws.Name == ref || string(ws.ID) == ref)
 		r, err := h.FindRun(ctx, ref)
 		if err == nil && r.Spec.Session != "" && (!called || string(r.ID) == ref) || caisson.CodeOf(err) == caisson.CodeAmbiguous && !called {

@@ -24,6 +24,8 @@ type BoxView struct {
 	Recordings []caisson.Spill   `json:"recordings,omitempty"`
 	Served     *ServedView       `json:"served,omitempty"` // of one that is kept open
 	Hold       *Hold             `json:"hold,omitempty"`   // of its workspace
+
+	name string // of its workspace
 }
 
 // ListBoxes lists the sandboxes of which something may be there, newest first;
@@ -62,7 +64,7 @@ func (h *Host) viewBox(ctx context.Context, record caisson.SandboxRecord) (BoxVi
 		if err != nil {
 			return v, err
 		}
-		v.Branch, v.Tree = ws.Branch, ws.Path
+		v.Branch, v.Tree, v.name = ws.Branch, ws.Path, ws.Name
 		if hold, held, err := h.HoldOn(ws.ID); err == nil && held {
 			v.Hold = &hold
 		}
@@ -107,24 +109,33 @@ func WantOf(spec caisson.RunSpec) string {
 }
 
 // FindBox returns the sandbox that ref means: its id, its run's, or its
-// workspace's branch; else its number in the listing; else the beginning of an
-// id. What is there comes before what is gone.
+// workspace's branch or name; else its number in the listing; else the beginning
+// of an id. What lives comes before what does not, and that before what is gone.
 func (h *Host) FindBox(ctx context.Context, ref string) (BoxView, error) {
+	var several error // workspaces of that name, where no sandbox has it
 	for _, all := range []bool{false, true} {
 		list, err := h.ListBoxes(ctx, all)
 		if err != nil {
 			return BoxView{}, err
 		}
 		v, err := chooseBox(list, ref, all)
+		if caisson.CodeOf(err) == caisson.CodeAmbiguous {
+			if ws, none := h.placeOf(ctx, ref); none == nil && (ws.Branch == ref || ws.Name == ref) {
+				here := slices.DeleteFunc(slices.Clone(list), func(v BoxView) bool { return v.Workspace != ws.ID })
+				if one, hereErr := chooseBox(here, ref, all); hereErr == nil {
+					v, err = one, nil // that of the repository in which the person stands
+				}
+			}
+		}
 		if caisson.CodeOf(err) == caisson.CodeNotFound && ref != "" {
 			// A run names the workspace that it made, too, and in that another may work now.
-			ws, none := h.workspaceOf(ctx, ref)
+			ws, none := h.placeOf(ctx, ref)
 			switch {
 			case none == nil: // its branch may be another's name in another repository
 				around := slices.DeleteFunc(list, func(v BoxView) bool { return v.Workspace != ws.ID })
 				v, err = chooseBox(around, ws.Branch, all)
 			case caisson.CodeOf(none) == caisson.CodeAmbiguous:
-				return BoxView{}, none
+				several = none
 			}
 		}
 		if caisson.CodeOf(err) == caisson.CodeNotFound {
@@ -135,36 +146,66 @@ func (h *Host) FindBox(ctx context.Context, ref string) (BoxView, error) {
 		}
 		return v, err
 	}
+	if several != nil {
+		return BoxView{}, several
+	}
 	return BoxView{}, caisson.Errorf(caisson.CodeNotFound, "no sandbox %q", ref).WithHint("`caisson sandbox ls --all` shows them.")
 }
 
-// chooseBox finds the one sandbox that ref means. Of those that are gone, the
-// newest is meant.
+// chooseBox finds the one sandbox that ref means in a list, the newest first. A
+// name that several have means the one that lives, and where none does the newest.
 func chooseBox(list []BoxView, ref string, gone bool) (BoxView, error) {
-	for _, fits := range []func(int, BoxView) bool{
-		func(_ int, v BoxView) bool {
-			return string(v.ID) == ref || string(v.Run) == ref || v.Branch == ref
-		},
-		func(i int, _ BoxView) bool { return !gone && strconv.Itoa(i+1) == ref },
-		func(_ int, v BoxView) bool {
+	for _, way := range []struct {
+		name bool // several can have it, one after the other
+		fits func(int, BoxView) bool
+	}{
+		{true, func(_ int, v BoxView) bool {
+			return string(v.ID) == ref || string(v.Run) == ref || v.Branch == ref || v.name == ref
+		}},
+		{false, func(i int, _ BoxView) bool { return !gone && strconv.Itoa(i+1) == ref }},
+		{false, func(_ int, v BoxView) bool {
 			return strings.HasPrefix(string(v.ID), ref) || strings.HasPrefix(string(v.Run), ref)
-		},
+		}},
 	} {
 		var found []BoxView
-		var names []string
 		for i, v := range list {
-			if ref != "" && fits(i, v) {
-				found, names = append(found, v), append(names, string(v.ID))
+			if ref != "" && way.fits(i, v) {
+				found = append(found, v)
 			}
 		}
+		if len(found) > 1 && (way.name || oneRun(found)) {
+			found = foremost(found)
+		}
 		switch {
-		case len(found) == 1, gone && len(found) > 1 && oneRun(found):
+		case len(found) == 1:
 			return found[0], nil
 		case len(found) > 1:
+			var names []string
+			for _, v := range found {
+				names = append(names, string(v.ID))
+			}
 			return BoxView{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits %d sandboxes: %s", ref, len(found), strings.Join(names, ", ")).With("candidates", names)
 		}
 	}
 	return BoxView{}, caisson.Errorf(caisson.CodeNotFound, "no sandbox %q", ref)
+}
+
+// foremost are those of a list that live; where none does, the first.
+func foremost(list []BoxView) []BoxView {
+	living := slices.DeleteFunc(slices.Clone(list), func(v BoxView) bool { return !v.lives() })
+	if len(living) == 0 {
+		return list[:1]
+	}
+	return living
+}
+
+// lives tells whether the sandbox is there, or is to be opened again. One of which
+// that cannot be told may.
+func (v BoxView) lives() bool {
+	if v.State == caisson.SandboxRemoved || v.RunState.Terminal() {
+		return false
+	}
+	return v.Served != nil || v.Liveness != caisson.Dead
 }
 
 func oneRun(list []BoxView) bool {

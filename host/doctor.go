@@ -85,6 +85,10 @@ func (h *Host) Doctor(ctx context.Context) Report {
 		says = fmt.Sprintf("preset %s, %s", policy.Preset(), filesText(policy.Files()))
 	}
 	add("policy", err, says)
+	if len(c.Verbs) > 0 {
+		says, err = h.checkVerbs(ctx, c.Verbs)
+		add("verbs", err, says)
+	}
 	report.Engines = h.engineReports(ctx, c.Require)
 	chosen, err := choose(report.Engines, c.Engine, names(h.engines))
 	says = ""

@@ -58,6 +58,11 @@ func (h *Host) NewExec(ctx context.Context, want ExecRequest) (caisson.Run, erro
 	if len(want.Argv) == 0 {
 		want.Argv = shellArgv()
 	}
+	ref, err := h.unnumbered(ctx, want.Ref)
+	if err != nil {
+		return caisson.Run{}, err
+	}
+	want.Ref = ref
 	in, err := h.servedFor(ctx, want)
 	if err != nil {
 		return caisson.Run{}, err
@@ -99,7 +104,7 @@ func (h *Host) NewExec(ctx context.Context, want ExecRequest) (caisson.Run, erro
 
 // vacant finds a workspace in which nobody works, and its repository's settings.
 func (h *Host) vacant(ctx context.Context, ref string) (caisson.Workspace, repoFiles, error) {
-	ws, err := h.workspaceOf(ctx, ref)
+	ws, err := h.placeOf(ctx, ref)
 	if err != nil {
 		return ws, repoFiles{}, err
 	}

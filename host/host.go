@@ -30,6 +30,10 @@ type Options struct {
 	Notice func(text string)
 	// Leave: what ended processes left stays as it is.
 	Leave bool
+	// Unread makes a config that cannot be read no error: it is told, and what is
+	// built in holds, but for the state directory. For what only lists or ends
+	// things; nothing is cleared away then. Nil: it is an error.
+	Unread func(why error)
 	// KeepTrash: nothing goes from the trash for want of room on the disk.
 	KeepTrash bool
 }
@@ -43,7 +47,9 @@ type Host struct {
 	env        func(string) string
 	dir        string
 	notice     func(text string)
+	unread     func(why error)
 	keepTrash  bool
+	salvaged   bool // Config is not the user's
 	workspaces *workspace.Workspaces
 	engines    []caisson.Engine
 	outside    *verb.Outside
@@ -60,7 +66,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{Paths: paths, env: opts.Env, dir: opts.Dir, notice: opts.Notice, keepTrash: opts.KeepTrash}
+	h := &Host{Paths: paths, env: opts.Env, dir: opts.Dir, notice: opts.Notice, unread: opts.Unread, keepTrash: opts.KeepTrash}
 	if h.Config, err = h.configWith(repoFiles{}); err != nil {
 		return nil, err
 	}
@@ -79,7 +85,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	}
 	h.engines, h.outside = h.openEngines(), verb.NewOutside(h.guest)
 	h.workspaces = workspace.New(workspace.Options{StateDir: paths.State, Ledger: h.Ledger, Box: h.boxFor})
-	if !opts.Leave {
+	if !opts.Leave && !h.salvaged {
 		h.left = h.tidy(ctx)
 	}
 	return h, nil

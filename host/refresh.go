@@ -153,7 +153,7 @@ func (h *Host) homeOf(ctx context.Context, ref string) (caisson.Workspace, error
 	}
 	v, err := chooseBox(list, ref, false)
 	if err != nil {
-		ws, none := h.workspaceOf(ctx, ref)
+		ws, none := h.placeOf(ctx, ref)
 		if none == nil || caisson.CodeOf(err) != caisson.CodeNotFound {
 			return ws, none
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -15,13 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/gate"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox/landlock"
 )
 
 // Finding is one thing that was looked at in a sandbox that is kept open.
 type Finding struct {
-	What     string `json:"what"` // state, identity, workspace, limits, mounts, settings, channel
+	What     string `json:"what"` // state, identity, workspace, limits, mounts, settings, verbs, channel
 	OK       bool   `json:"ok"`   // it is as it should be, now
 	Says     string `json:"says"`
 	Repaired bool   `json:"repaired,omitempty"` // it was not before
@@ -118,6 +120,9 @@ func (s *session) check(ctx context.Context) []Finding {
 		found = append(found, f)
 	}
 	found = append(found, s.checkMounts(ctx), s.checkLimits(), s.checkSettings())
+	if len(s.config.Verbs) > 0 {
+		found = append(found, s.checkPrograms(ctx))
+	}
 	if s.broker != nil {
 		status := s.broker.Status()
 		f := Finding{What: "channel", OK: status.State == caisson.BrokerHealthy, Says: string(status.State)}
@@ -198,16 +203,42 @@ func (s *session) checkLimits() Finding {
 	return f
 }
 
-// checkSettings tells whether another boundary would be made today.
+// checkSettings tells whether another boundary would be made today, or its
+// requests be judged otherwise.
 func (s *session) checkSettings() Finding {
 	f := Finding{What: "settings", OK: true, Says: "a boundary made now would be the same"}
 	c, err := s.host.configWith(s.repo)
+	var policy *gate.Policy
+	if err == nil {
+		policy, err = s.host.policyWith(s.run.Spec.Preset, s.repo, c.Verbs)
+	}
 	if err != nil {
 		f.OK, f.Says, f.Fix = false, caisson.AsError(err).Error(), caisson.AsError(err).HintText()
 		return f
 	}
+	var others []string
 	if describe(s.boxSpec(c)) != s.measured.spec {
-		f.OK, f.Says, f.Fix = false, "the settings have changed since it was opened, and it has the old ones", again
+		others = append(others, "the boundary")
+	}
+	if !reflect.DeepEqual(c.Verbs, s.config.Verbs) {
+		others = append(others, "the verbs")
+	}
+	if policy.PolicyDigest() != s.policy.PolicyDigest() {
+		others = append(others, "the policy")
+	}
+	if len(others) > 0 {
+		f.OK, f.Fix = false, again
+		f.Says = fmt.Sprintf("the settings have changed since it was opened, and it has the old ones: others hold now for %s", strings.Join(others, ", "))
+	}
+	return f
+}
+
+// checkPrograms tells whether the programs of the verbs that it is offered are
+// where they would run.
+func (s *session) checkPrograms(ctx context.Context) Finding {
+	f := Finding{What: "verbs", OK: true, Says: "the programs of those that the config declares are there"}
+	if err := checkPrograms(ctx, s.verbs()); err != nil {
+		f.OK, f.Says, f.Fix = false, caisson.AsError(err).Error(), caisson.AsError(err).HintText()
 	}
 	return f
 }

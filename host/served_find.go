@@ -53,7 +53,7 @@ func (h *Host) servedNamed(ctx context.Context, ref string) (caisson.Run, bool, 
 			return r, true, nil
 		}
 	}
-	ws, err := h.workspaceOf(ctx, ref)
+	ws, err := h.placeOf(ctx, ref)
 	if err != nil {
 		return caisson.Run{}, false, nil //nolint:nilerr // it names no workspace; who asks says so
 	}

@@ -58,15 +58,34 @@ func (h *Host) repository(ctx context.Context, dir, rev string) (repoFiles, erro
 	return repoFiles{config: files[config.RepositoryConfig], policy: files[config.RepositoryPolicy]}, nil
 }
 
-// configWith returns the settings that hold under a repository's.
+// configWith returns the settings that hold under a repository's. Where those
+// cannot be read, and that is no error for what this host is opened for, it
+// returns the user's, or what is left of them.
 func (h *Host) configWith(repo repoFiles) (config.Config, error) {
-	own := config.File{}
-	raw, err := readOwn(h.Paths.UserConfig())
-	if err != nil {
+	own := config.File{Name: h.Paths.UserConfig()}
+	raw, err := readOwn(own.Name)
+	if err == nil {
+		own.Data = raw
+		c, loadErr := loadConfig(own, repo)
+		if loadErr == nil || h.unread == nil {
+			return c, loadErr
+		}
+		err = loadErr
+	}
+	if h.unread == nil {
 		return config.Config{}, err
 	}
-	if raw != nil {
-		own = config.File{Name: h.Paths.UserConfig(), Data: raw}
+	h.unread(err)
+	if c, ownErr := loadConfig(own, repoFiles{}); ownErr == nil && raw != nil {
+		return c, nil // it is the repository's that cannot be read
+	}
+	h.salvaged = true
+	return config.Salvage(own), nil
+}
+
+func loadConfig(own config.File, repo repoFiles) (config.Config, error) {
+	if own.Data == nil {
+		own = config.File{}
 	}
 	theirs := config.File{}
 	if repo.config != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
@@ -22,6 +24,9 @@ func (s *session) verbs() []caisson.Tool {
 	out := []caisson.Tool{tool.AskTool{}}
 	if s.ws != nil {
 		scene.Branch, scene.Repo = s.ws.Branch, s.repoTop()
+		if s.mirror != nil {
+			scene.Task = s.mirror.bound()
+		}
 		tree := verb.Tree{Workspaces: s.host.workspaces, Workspace: *s.ws, Sandbox: s.box, Import: s.importWork}
 		if len(s.remotes) > 0 {
 			out = append(out, verb.Push{Tree: tree, Remotes: s.remotes})
@@ -32,13 +37,39 @@ func (s *session) verbs() []caisson.Tool {
 	if s.network != nil {
 		out = append(out, netAllow{networkTool{s.network.proxy}})
 	}
-	for _, d := range s.config.Verbs {
-		if d.Dir == declared.DirHostRepo && scene.Repo == "" {
-			continue
+	return append(out, declaredVerbs(s.config.Verbs, scene)...)
+}
+
+// declaredVerbs are those of the config that can work in a scene.
+func declaredVerbs(verbs []declared.Verb, scene verb.Scene) []caisson.Tool {
+	var out []caisson.Tool
+	for _, d := range verbs {
+		if d.Dir != declared.DirHostRepo || scene.Repo != "" {
+			out = append(out, verb.NewDeclared(d, scene))
 		}
-		out = append(out, verb.NewDeclared(d, scene))
 	}
 	return out
+}
+
+// checkPrograms tells of declared verbs whose programs are not there, or cannot
+// be executed.
+func checkPrograms(ctx context.Context, verbs []caisson.Tool) error {
+	var missing []string
+	for _, t := range verbs {
+		d, is := t.(*verb.Declared)
+		if !is {
+			continue
+		}
+		if err := d.Look(ctx); caisson.CodeOf(err) == caisson.CodeProgramMissing {
+			missing = append(missing, caisson.AsError(err).Error())
+		} else if err != nil {
+			return err
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeProgramMissing, "%s", strings.Join(missing, "; "))
 }
 
 // netAllow is the network's tool as a verb. Its calls are those of the tool, so
@@ -87,6 +118,18 @@ func (h *Host) programEnv() []string {
 		}
 	}
 	return env
+}
+
+// checkVerbs looks for the programs of the declared verbs that run on the host,
+// for the doctor: what those inside find there is looked at in a sandbox.
+func (h *Host) checkVerbs(ctx context.Context, verbs []declared.Verb) (says string, err error) {
+	outside := slices.DeleteFunc(slices.Clone(verbs), func(d declared.Verb) bool { return d.Dir != declared.DirHostRepo })
+	scene := verb.Scene{Outside: h.outside, Repo: h.dir, Env: h.programEnv(), Lookup: h.env}
+	says = fmt.Sprintf("the programs of %d are there", len(outside))
+	if inside := len(verbs) - len(outside); inside > 0 {
+		says += fmt.Sprintf("; for those of %d that run inside, `caisson sandbox start` looks", inside)
+	}
+	return says, checkPrograms(ctx, declaredVerbs(outside, scene))
 }
 
 // rulings are what the config says of the verbs that it declares.

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"path/filepath"
@@ -26,6 +27,9 @@ type CommandOptions struct {
 	Output int
 	// SpillDir is a directory on the host for the whole output; empty keeps none.
 	SpillDir string
+	// Kept says, in the result's text, where the whole output is, for somebody to whom
+	// its path says nothing; %s is the path. Empty: what a model is told.
+	Kept string
 	// Resize brings sizes of the command's terminal until it is closed.
 	Resize <-chan caisson.Winsize
 }
@@ -43,7 +47,7 @@ type Holder interface {
 func HoldCommand(ctx context.Context, o CommandOptions) (caisson.Executor, error) {
 	opts := capture.Options{
 		Cap:  Options{Output: o.Output}.output() - statusRoom,
-		Read: "all of it is kept outside the sandbox, in %s; to look at more, write it to a file and read that",
+		Read: cmp.Or(o.Kept, "all of it is kept outside the sandbox, in %s; to look at more, write it to a file and read that"),
 	}
 	if o.SpillDir != "" {
 		opts.SpillPath = filepath.Join(o.SpillDir, spillName(o.Call))

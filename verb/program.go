@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/tool"
@@ -30,11 +31,14 @@ type Scene struct {
 	SpillDir string
 }
 
-// values are those that a template can use beside the input's.
+// values are those that a template can use beside the input's. The task has none
+// where the sandbox is bound to none.
 func (s Scene) values() map[string]string {
-	return map[string]string{
-		declared.SceneBranch: s.Branch, declared.SceneWorkspace: s.Workspace, declared.SceneRun: string(s.Run), declared.SceneTask: string(s.Task),
+	values := map[string]string{declared.SceneBranch: s.Branch, declared.SceneWorkspace: s.Workspace, declared.SceneRun: string(s.Run)}
+	if s.Task != "" {
+		values[declared.SceneTask] = string(s.Task)
 	}
+	return values
 }
 
 // Declared is a verb of the user's config. It implements caisson.Tool.
@@ -106,15 +110,7 @@ func (d *Declared) argv(input json.RawMessage) ([]string, error) {
 		return nil, err
 	}
 	maps.Copy(values, d.scene.values())
-	var argv []string
-	for _, t := range d.is.Run {
-		arg, err := t.Fill(values)
-		if err != nil {
-			return nil, err
-		}
-		argv = append(argv, arg)
-	}
-	return argv, nil
+	return d.is.Argv(values)
 }
 
 // Hold implements caisson.Tool.
@@ -123,22 +119,49 @@ func (d *Declared) Hold(ctx context.Context, call caisson.Call, effect caisson.E
 	if err != nil {
 		return nil, err
 	}
+	return d.hold(ctx, argv, call, effect)
+}
+
+// Look looks whether the verb's program is there, where it would run: it is held
+// without its arguments and dropped, so that nothing of it begins.
+// CodeProgramMissing where it is not, or cannot be executed.
+func (d *Declared) Look(ctx context.Context) error {
+	program, err := d.is.Run[0].Fill(nil) // it has no values in it
+	if err != nil {
+		return err
+	}
+	executor, err := d.hold(ctx, []string{program}, caisson.Call{}, "")
+	if err != nil {
+		return err
+	}
+	executor.Drop()
+	return nil
+}
+
+func (d *Declared) hold(ctx context.Context, argv []string, call caisson.Call, effect caisson.EffectID) (caisson.Executor, error) {
 	dir, err := d.dir()
 	if err != nil {
 		return nil, err
 	}
 	o := tool.CommandOptions{
 		Sandbox: d.scene.Sandbox, Command: caisson.Command{Argv: argv, Dir: dir},
-		Call: call.ID, Effect: effect, Output: int(d.is.Output), SpillDir: d.scene.SpillDir,
+		Call: call.ID, Effect: effect, Output: int(d.is.Output), SpillDir: d.scene.SpillDir, Kept: kept(call.ID),
 	}
 	if d.is.Dir == declared.DirWorkspace {
-		return tool.HoldCommand(ctx, o)
+		executor, err := tool.HoldCommand(ctx, o)
+		if err != nil {
+			return nil, d.missing(argv[0], err)
+		}
+		return executor, nil
 	}
 	env := append([]string{}, d.scene.Env...)
 	for _, name := range d.is.Env {
 		if value := d.scene.Lookup(name); value != "" {
 			env = append(env, name+"="+value)
 		}
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return nil, caisson.Errorf(caisson.CodeNoRepository, "the verb %s works in %s, which is not there any more", d.is.Name, dir).WithHint("")
 	}
 	out, err := d.scene.Outside.open(ctx, place{dir: dir, env: env, memory: d.is.Memory})
 	if err != nil {
@@ -147,7 +170,32 @@ func (d *Declared) Hold(ctx context.Context, call caisson.Call, effect caisson.E
 	o.Sandbox = out.client
 	executor, err := tool.HoldCommand(ctx, o)
 	if err != nil {
-		return nil, errors.Join(err, out.close())
+		return nil, errors.Join(d.missing(argv[0], err), out.close())
 	}
 	return &held{executor, out}, nil
+}
+
+// missing tells the program that is not there from any other thing that is not.
+func (d *Declared) missing(program string, err error) error {
+	where := "inside the sandbox"
+	if d.is.Dir == declared.DirHostRepo {
+		where = "on this machine"
+	}
+	switch caisson.CodeOf(err) {
+	case caisson.CodeNotFound:
+		return caisson.Errorf(caisson.CodeProgramMissing, "the program %q of the verb %s is not there %s", program, d.is.Name, where)
+	case caisson.CodePathInvalid:
+		return caisson.Errorf(caisson.CodeProgramMissing, "the program %q of the verb %s cannot be executed %s", program, d.is.Name, where)
+	default:
+		return err
+	}
+}
+
+// kept says to who asked where the whole output is. They are not on the host, so
+// that they are not told its path there.
+func kept(call caisson.CallID) string {
+	if _, id, is := call.Request(); is {
+		return fmt.Sprintf("responses/%s.payload beside the answer has it, up to %d bytes", id, caisson.ControlPayload)
+	}
+	return ""
 }

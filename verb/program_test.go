@@ -118,12 +118,77 @@ func TestNothingBeginsBeforeTheGate(t *testing.T) {
 
 func TestProgramThatIsMissing(t *testing.T) {
 	s := newStage(t, nil, "no-such-program")
-	if _, err := s.hold(`{}`); caisson.CodeOf(err) != caisson.CodeNotFound {
+	if _, err := s.hold(`{}`); caisson.CodeOf(err) != caisson.CodeProgramMissing || !strings.Contains(err.Error(), `"no-such-program" of the verb a.b is not there`) {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "text"), []byte("no program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := newStage(t, nil, filepath.Join(s.dir, "text"))
+	if err := NewDeclared(text.verb, text.scene).Look(t.Context()); caisson.CodeOf(err) != caisson.CodeProgramMissing || !strings.Contains(err.Error(), "cannot be executed") {
+		t.Errorf("%v", err)
+	}
+	s.scene.Repo = filepath.Join(s.dir, "gone")
+	if _, err := s.hold(`{}`); caisson.CodeOf(err) != caisson.CodeNoRepository {
 		t.Errorf("%v", err)
 	}
 	s.scene.Repo = ""
 	if _, err := s.hold(`{}`); caisson.CodeOf(err) != caisson.CodeNoRepository {
 		t.Errorf("%v", err)
+	}
+}
+
+// To look for a program begins nothing of it.
+func TestLook(t *testing.T) {
+	s := newStage(t, nil, "touch", "began")
+	if err := NewDeclared(s.verb, s.scene).Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "began")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it began: %v", err)
+	}
+}
+
+// What is not given is left out, and {task} is the task's where there is one.
+func TestArgumentsThatAreLeftOut(t *testing.T) {
+	s := newStage(t, []declared.Field{{Name: "n", Type: declared.Integer, Optional: true}}, "echo", "--n={n}", "--task={task}", "end")
+	if got := s.run(`{}`).Text; !strings.HasPrefix(got, "end\n") {
+		t.Errorf("%q", got)
+	}
+	s.scene.Task = "chore/x"
+	if got := s.run(`{"n":0}`).Text; !strings.HasPrefix(got, "--n=0 --task=chore/x end\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// A program that hangs, whatever signals it takes, ends when its time is over, and
+// says until then what it said.
+func TestProgramThatHangs(t *testing.T) {
+	for name, line := range map[string]string{
+		"takes no signal": `trap "" TERM INT HUP; echo begun; while :; do sleep 1; done`,
+		"is stopped":      `echo begun; kill -STOP $$`,
+		"hangs in a pipe": `echo begun; sleep 600 | sleep 600`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, nil, "sh", "-c", line)
+			x, err := s.hold(`{}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := x.Identity()
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, &caisson.CauseError{Cause: caisson.CauseDeadline})
+			defer cancel()
+			result, err := x.Open(ctx)
+			if err != nil || !strings.HasPrefix(result.Text, "begun\n") {
+				t.Errorf("%+v, %v", result, err)
+			}
+			if result.Cause != caisson.CauseDeadline {
+				t.Errorf("cause %q, outcome %s", result.Cause, result.Outcome)
+			}
+			if process.Alive(*id) != caisson.Dead {
+				t.Errorf("process %d is there still", id.PID)
+			}
+		})
 	}
 }
 
@@ -173,6 +238,14 @@ func TestProgramThatFloods(t *testing.T) {
 	result := s.run(`{}`)
 	if len(result.Text) > 4096+200 || result.Bytes != 50000000 {
 		t.Errorf("%d bytes of %d", len(result.Text), result.Bytes)
+	}
+	s.scene.SpillDir = filepath.Join(s.dir, "not", "there", "yet")
+	result = s.run(`{}`)
+	if result.Spill == nil || result.Spill.Bytes != 50000000 || filepath.Dir(result.Spill.Path) != s.scene.SpillDir {
+		t.Fatalf("it is not kept: %+v, %.200q", result.Spill, result.Text)
+	}
+	if st, err := os.Stat(s.scene.SpillDir); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", st, err)
 	}
 }
 

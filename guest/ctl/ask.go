@@ -211,6 +211,9 @@ func (c *client) printText(a *answer) {
 			text = payload
 		}
 	}
+	if a.Produced > 0 {
+		defer fmt.Fprintf(c.opts.Stderr, "caisson-guest ctl: this is not all: the output has %d bytes, and %d are here\n", a.Produced, len(text))
+	}
 	_, _ = c.opts.Stdout.Write(text) // as in print
 	if n := len(text); n > 0 && text[n-1] != '\n' && a.Payload == 0 {
 		fmt.Fprintln(c.opts.Stdout)

@@ -127,6 +127,10 @@ func TestShellClient(t *testing.T) {
 			o.complete(r, 0, `a "state":"rejected" in a text`, nil)
 		case "failed":
 			o.complete(r, 75, "", nil)
+		case "later":
+			o.accept(r, caisson.AnswerWaiting)
+		case "recover":
+			o.reject(r, caisson.CodeNotFound)
 		default:
 			o.reject(r, caisson.Code(r.Verb))
 		}
@@ -158,8 +162,40 @@ func TestShellClient(t *testing.T) {
 			t.Errorf("%q: %d, %s", args, status, out)
 		}
 	}
+	// One that waits for a person is left, and come back to.
+	out, status := run(o, "CAISSON_TIMEOUT=1", "later")
+	later := o.last()
+	if status != 76 || !strings.Contains(out, "a person is asked") || !strings.Contains(out, "wait "+string(later.ID)+" goes on waiting") {
+		t.Errorf("left: %d, %s", status, out)
+	}
+	if out, status := run(o, "CAISSON_TIMEOUT=1", "wait", string(later.ID)); status != 76 {
+		t.Errorf("come back too early: %d, %s", status, out)
+	}
+	o.complete(later, 0, "the answer", nil)
+	if out, status := run(o, "X=", "wait", string(later.ID)); status != 0 || !strings.Contains(out, "the answer") {
+		t.Errorf("come back: %d, %s", status, out)
+	}
+	if out, status := run(o, "X=", "wait", "00000000-0000-0000"); status != 1 || !strings.Contains(out, `"not-found"`) {
+		t.Errorf("one that nobody knows: %d, %s", status, out)
+	}
+	for _, id := range []string{"", "../../x", "A"} {
+		if _, status := run(o, "X=", "wait", id); status != 2 {
+			t.Errorf("%q: %d", id, status)
+		}
+	}
 	o.left()
 	nobody := start(t, nil)
+	gone := start(t, func(o *other, r caisson.ControlRequest) {
+		if r.Verb == "recover" {
+			o.reject(r, caisson.CodeNotFound)
+			return
+		}
+		o.says(caisson.BrokerHealthy, 99) // another broker, which has no record of it
+	})
+	if out, status := run(gone, "X=", "done"); status != 75 || !strings.Contains(out, "before it was recorded") {
+		t.Errorf("who took it ended: %d, %s", status, out)
+	}
+	gone.left()
 	if out, status := run(nobody, "CAISSON_WAIT=1", "ask"); status != 75 || !strings.Contains(out, "taken back") {
 		t.Errorf("nobody takes it: %d, %s", status, out)
 	}

@@ -32,6 +32,8 @@ type app struct {
 	json      bool
 	keepTrash bool // of host.Options
 	leave     bool // of host.Options
+	harmless  bool // the command goes on where the config cannot be read
+	unread    map[string]bool
 }
 
 // exitError ends the program with a status that is not an error's code's.
@@ -149,7 +151,11 @@ func usageOf(cmd *cobra.Command, err error) error {
 
 // host opens the host for one command.
 func (a *app) host(ctx context.Context) (*host.Host, error) {
-	return host.Open(ctx, host.Options{Env: a.io.Env, Dir: a.io.Dir, Notice: a.notice, KeepTrash: a.keepTrash, Leave: a.leave})
+	opts := host.Options{Env: a.io.Env, Dir: a.io.Dir, Notice: a.notice, KeepTrash: a.keepTrash, Leave: a.leave}
+	if a.harmless {
+		opts.Unread = a.sayUnread
+	}
+	return host.Open(ctx, opts)
 }
 
 // notice tells the person what is waited for; programs read no such lines.
@@ -162,6 +168,7 @@ func (a *app) notice(text string) {
 // with opens the host, calls use, and closes it.
 func (a *app) with(use func(ctx context.Context, h *host.Host, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
+		a.harmless = harmless(cmd)
 		h, err := a.host(cmd.Context())
 		if err != nil {
 			return err

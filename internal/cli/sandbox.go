@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -33,8 +34,14 @@ func (a *app) sandboxLs() *cobra.Command {
 					return
 				}
 				tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-				for i, v := range list {
-					fmt.Fprintf(tw, "%d\t%s\t%s\t%s\t%s\t%s\t%s ago\t%s\n", i+1, v.ID, v.Engine, boxState(v), line(orDash(v.Branch), 40), orDash(string(v.Run)),
+				n := 0
+				for _, v := range list {
+					number := "-" // only what is there has one
+					if v.State != caisson.SandboxRemoved {
+						n++
+						number = strconv.Itoa(n)
+					}
+					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s ago\t%s\n", number, v.ID, v.Engine, boxState(v), line(orDash(v.Branch), 40), orDash(string(v.Run)),
 						span(h.Ledger.Now().Sub(v.At)), line(plain(v.Want), 50))
 				}
 				_ = tw.Flush() // writes to w, whose errors the last write shows

@@ -54,7 +54,7 @@ func (a *app) sandboxShell() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "shell [REF]", Short: "Open a shell in a sandbox around a workspace",
 		Long: `Open a shell in a sandbox around a workspace: REF is its branch, the run that made
-it, its id, or its number in "caisson workspace ls". Without REF it is the one you
+it, its id, or the number of a sandbox in "caisson sandbox ls". Without REF it is the one you
 stand in, or the only one of this repository.` + sessionText + `
 
 Exit: the shell's status, 0 when you leave it to itself.`,
@@ -79,7 +79,7 @@ func (a *app) sandboxExec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "exec [flags] REF [--] COMMAND… | exec [flags] -- COMMAND…", Short: "Run a command in a sandbox around a workspace",
 		Long: `Run a command in a sandbox around a workspace: REF is its branch, the run that
-made it, its id, or its number in "caisson workspace ls". Without REF it is the one
+made it, its id, or the number of a sandbox in "caisson sandbox ls". Without REF it is the one
 you stand in, or the only one of this repository. Flags come before REF.
 
 Without a terminal, its input, output and errors are those of this command, byte

@@ -58,14 +58,18 @@ func TestInput(t *testing.T) {
 		{Name: "tag", Type: String, Max: 10, Pattern: "v[0-9]+|x", Optional: true},
 		{Name: "n", Type: Integer},
 		{Name: "draft", Type: Boolean, Optional: true},
+		{Name: "of", Type: Integer, Least: new(int64(2)), Most: new(int64(9)), Default: int64(5)},
+		{Name: "by", Type: String, Max: 3, Default: "me"},
+		{Name: "yes", Type: Boolean, Default: true},
 	}}
 	s, err := schema.Compile(v.Schema())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for input, want := range map[string]string{
-		`{"title":"t","n":3}`: "t|||3|false",
-		`{"title":"t","n":-3,"kind":"a","tag":"v12","draft":true}`: "t|a|v12|-3|true",
+		`{"title":"t","n":3}`: "t|<none>|<none>|3|<none>|5|me|true",
+		`{"title":"t","n":-3,"kind":"a","tag":"v12","draft":true,"of":9,"by":"","yes":false}`: "t|a|v12|-3|true|9||false",
+		`{"title":"t","n":9007199254740991}`:                                                  "t|<none>|<none>|9007199254740991|<none>|5|me|true",
 	} {
 		p, err := s.Prepare(json.RawMessage(input))
 		if err != nil {
@@ -78,7 +82,11 @@ func TestInput(t *testing.T) {
 		}
 		var got []string
 		for _, f := range v.Input {
-			got = append(got, values[f.Name])
+			value, is := values[f.Name]
+			if !is {
+				value = "<none>"
+			}
+			got = append(got, value)
 		}
 		if strings.Join(got, "|") != want {
 			t.Errorf("%s: %q", input, got)
@@ -87,6 +95,7 @@ func TestInput(t *testing.T) {
 	for _, input := range []string{
 		`{"n":1}`, `{"title":"t","n":1,"more":1}`, `{"title":"toolong","n":1}`, `{"title":"t","n":1.5}`, `{"title":"t","n":"1"}`,
 		`{"title":"t","n":1,"kind":"c"}`, `{"title":"t","n":1,"tag":"v12x"}`, `{"title":"t","n":1,"tag":"av1"}`, `{"title":1,"n":1}`, `[]`,
+		`{"title":"t","n":1,"of":1}`, `{"title":"t","n":1,"of":10}`, `{"title":"t","n":1,"kind":""}`, `{"title":"t","n":1,"draft":null}`, `{"title":"t","n":1e17}`,
 	} {
 		if _, err := s.Prepare(json.RawMessage(input)); err == nil {
 			t.Errorf("%s was taken", input)
@@ -97,6 +106,44 @@ func TestInput(t *testing.T) {
 	}
 	if ValidField("branch") || ValidField("A") || ValidField("") || ValidField("a-b") || !ValidField("a_1") {
 		t.Error("names of fields")
+	}
+}
+
+// An argument that a value is lacking for is left out, with those of its group.
+func TestArgv(t *testing.T) {
+	v := Verb{Input: []Field{
+		{Name: "title", Type: String, Max: 9}, {Name: "label", Type: String, Max: 9, Optional: true}, {Name: "by", Type: String, Max: 9, Optional: true, Default: "me"},
+	}}
+	for i, arg := range []struct {
+		text  string
+		group int
+	}{{"prog", 0}, {"{title}", 0}, {"--label", 1}, {"{label}", 1}, {"--by={by}", 0}, {"--label={label}", 0}, {"--task", 2}, {"{task}{label}", 2}, {"end", 0}} {
+		tm, err := ParseTemplate(arg.text, []string{"title", "label", "by"}, i == 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Run = append(v.Run, tm.Grouped(arg.group))
+	}
+	for values, want := range map[string]string{
+		"title=t by=me":               "prog t --by=me end",
+		"title=t by=me label=l":       "prog t --label l --by=me --label=l end",
+		"title=t by=me label= task=k": "prog t --label  --by=me --label= --task k end",
+		"title=t by=me task=k":        "prog t --by=me end",
+		"title= by= label=a task=b":   "prog  --label a --by= --label=a --task ba end",
+	} {
+		given := map[string]string{}
+		for _, pair := range strings.Fields(values) {
+			name, value, _ := strings.Cut(pair, "=")
+			given[name] = value
+		}
+		if got, err := v.Argv(given); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, %v", values, got, err)
+		}
+	}
+	for name, may := range map[string]bool{"title": false, "label": true, "by": false, "task": true, "branch": false} {
+		if v.MayLack(name) != may {
+			t.Errorf("MayLack(%s) is %v", name, !may)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package declared
 import (
 	"encoding/json"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/caisson-run/caisson"
@@ -25,23 +24,36 @@ func Types() []Type { return []Type{String, Integer, Boolean} }
 // MostText is the most characters of a text that does not say.
 const MostText = 16 << 10
 
+// MostInteger bounds integers on both sides: beyond it, not every reader of JSON
+// has the same number.
+const MostInteger = 1<<53 - 1
+
 // Field is one value that a request gives.
 type Field struct {
 	Name        string
 	Type        Type
 	Description string
-	Optional    bool // it is empty, 0 or false where it is not given
-	Max         int64
-	Enum        []string
-	Pattern     string // RE2, of the whole text
+	// Optional: it may be left out, and then every argument that it stands in is.
+	Optional bool
+	// Default, a string, int64 or bool as Type says, stands for it where it is left
+	// out; nil is none.
+	Default any
+	Max     int64  // characters of a text
+	Least   *int64 // of an integer; nil: -MostInteger
+	Most    *int64 // of an integer; nil: MostInteger
+	Enum    []string
+	Pattern string // RE2, of the whole text
 }
+
+// mayLack tells whether a request need not say it, and nothing stands for it then.
+func (f Field) mayLack() bool { return f.Optional && f.Default == nil }
 
 // Schema is the JSON Schema of the input.
 func (v Verb) Schema() json.RawMessage {
 	properties, required := map[string]any{}, []string{}
 	for _, f := range v.Input {
 		properties[f.Name] = f.schema()
-		if !f.Optional {
+		if !f.Optional && f.Default == nil {
 			required = append(required, f.Name)
 		}
 	}
@@ -56,6 +68,9 @@ func (f Field) schema() map[string]any {
 	if f.Description != "" {
 		s["description"] = f.Description
 	}
+	if f.Default != nil {
+		s["default"] = f.Default
+	}
 	switch f.Type {
 	case String:
 		s["maxLength"] = f.Max
@@ -65,28 +80,21 @@ func (f Field) schema() map[string]any {
 		if len(f.Enum) > 0 {
 			s["enum"] = f.Enum
 		}
-		if f.Optional {
-			s["default"] = ""
-			if len(f.Enum) > 0 {
-				s["enum"] = append(slices.Clone(f.Enum), "")
-			}
-			if f.Pattern != "" {
-				s["pattern"] = "^(?:" + f.Pattern + ")?$"
-			}
-		}
 	case Integer:
-		if f.Optional {
-			s["default"] = 0
+		s["minimum"], s["maximum"] = int64(-MostInteger), int64(MostInteger)
+		if f.Least != nil {
+			s["minimum"] = *f.Least
+		}
+		if f.Most != nil {
+			s["maximum"] = *f.Most
 		}
 	case Boolean:
-		if f.Optional {
-			s["default"] = false
-		}
 	}
 	return s
 }
 
-// Values are the texts of an input, which the schema has passed.
+// Values are the texts of an input, which the schema has passed. A field that
+// was left out has none.
 func (v Verb) Values(input json.RawMessage) (map[string]string, error) {
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(input, &given); err != nil {
@@ -94,7 +102,10 @@ func (v Verb) Values(input json.RawMessage) (map[string]string, error) {
 	}
 	out := map[string]string{}
 	for _, f := range v.Input {
-		raw := given[f.Name]
+		raw, is := given[f.Name]
+		if !is {
+			continue
+		}
 		if f.Type != String {
 			out[f.Name] = string(raw)
 			continue

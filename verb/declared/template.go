@@ -11,7 +11,46 @@ import (
 
 // Template is one argument of a verb's program: text with {name} in it, where
 // "{{" and "}}" stand for the braces themselves.
-type Template struct{ parts []part }
+type Template struct {
+	parts []part
+	group int // of those that are left out together; 0: by itself
+}
+
+// Grouped is the template as one of a group: where one of the group is left out,
+// all are. Groups count from 1.
+func (t Template) Grouped(group int) Template {
+	t.group = group
+	return t
+}
+
+// Group is the group of the template; 0: it is by itself.
+func (t Template) Group() int { return t.group }
+
+// Fields are the names of the values that it has in it.
+func (t Template) Fields() []string {
+	var names []string
+	for _, p := range t.parts {
+		if p.name != "" {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// Mark stands in [Template.Shape] for each value.
+const Mark = "\x00"
+
+// Shape is the argument with a Mark in place of each value: no other text of an
+// argument can hold one.
+func (t Template) Shape() string {
+	var b strings.Builder
+	for _, p := range t.parts {
+		if b.WriteString(p.text); p.name != "" {
+			b.WriteString(Mark)
+		}
+	}
+	return b.String()
+}
 
 // part is text, or the name of a value.
 type part struct {

@@ -185,8 +185,8 @@ type RequestRecord struct {
 	Generation int64     `json:"generation"`
 	ID         RequestID `json:"id"`
 	Verb       string    `json:"verb"`
-	// Input is what the client sent; it is kept for as long as there is no call,
-	// and not at all where the request was rejected as it was taken.
+	// Input is what the client sent; it is kept until the request is rejected or
+	// its call has an outcome, and not at all where it was rejected as it was taken.
 	Input    json.RawMessage `json:"input,omitempty"`
 	Call     CallID          `json:"call"` // derived from the id: see NewRequestCallID
 	Rejected *Error          `json:"rejected,omitempty"`

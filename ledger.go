@@ -276,7 +276,7 @@ type LedgerControl interface {
 	// canonical form, or more than ControlBody of it and the verb.
 	TakeRequest(ctx context.Context, drive Drive, request RequestRecord) error
 	// RejectRequest writes the rejection of a request that was taken, has none
-	// and has no call; else CodeStateInvalid.
+	// and has no call; else CodeStateInvalid. Nothing of its input is kept.
 	RejectRequest(ctx context.Context, drive Drive, generation int64, id RequestID, why *Error) error
 	Requests(ctx context.Context, run RunID, filter RequestFilter) ([]RequestRecord, error)
 }

@@ -153,16 +153,21 @@ type (
 		Generation int64 `json:"generation"`
 		Epoch      int64 `json:"epoch"`
 	}
-	// RequestEvent is the body of EventRequestTaken, where Input is what the
-	// client sent, and of EventRequestRejected, where Rejected is an Error.
-	// Places are those that it takes, where they are more than one.
+	// RequestEvent is the body of EventRequestTaken and of EventRequestRejected,
+	// where Rejected is an Error. InputDigest and InputBytes are of what the client
+	// sent: its call has it, and of what never becomes a call nobody keeps it.
+	// Places are those that it takes, where they are more than one. Input, what
+	// the client sent, is in ledgers of schema version 2 that were written by
+	// programs which kept it.
 	RequestEvent struct {
-		Generation int64             `json:"generation"`
-		Request    caisson.RequestID `json:"request"`
-		Verb       string            `json:"verb"`
-		Input      Content           `json:"input,omitzero"`
-		Rejected   Content           `json:"rejected,omitzero"`
-		Places     int64             `json:"places,omitempty"`
+		Generation  int64             `json:"generation"`
+		Request     caisson.RequestID `json:"request"`
+		Verb        string            `json:"verb"`
+		InputDigest caisson.Digest    `json:"input_sha256,omitempty"`
+		InputBytes  int64             `json:"input_bytes,omitempty"`
+		Input       Content           `json:"input,omitzero"`
+		Rejected    Content           `json:"rejected,omitzero"`
+		Places      int64             `json:"places,omitempty"`
 	}
 	// TaskEdited is the body of EventTaskEdited, which stands in the chain of
 	// the run whose call it was, or in that of no run. Record is the Task,

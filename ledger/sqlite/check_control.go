@@ -14,6 +14,7 @@ import (
 type controlTold struct {
 	generation, epoch, taken int64
 	requests                 map[caisson.CallID]requestTold
+	inputs                   map[caisson.CallID]caisson.Digest // of those that are open
 }
 
 // requestTold is how a request stands: open, rejected, or closed by its call.
@@ -46,7 +47,10 @@ func (c *check) readControl(r *runRow, e caisson.Event, told *controlTold) (err 
 		return damaged("request %s of generation %d of run %s was taken twice, or not in its generation", b.Request, b.Generation, r.id)
 	case e.Kind == caisson.EventRequestTaken:
 		if told.requests == nil {
-			told.requests = map[caisson.CallID]requestTold{}
+			told.requests, told.inputs = map[caisson.CallID]requestTold{}, map[caisson.CallID]caisson.Digest{}
+		}
+		if b.InputDigest != "" {
+			told.inputs[id] = b.InputDigest
 		}
 		told.taken += max(1, b.Places)
 		told.requests[id] = requestOpen
@@ -54,6 +58,7 @@ func (c *check) readControl(r *runRow, e caisson.Event, told *controlTold) (err 
 		return damaged("request %s of generation %d of run %s was rejected and was not open", b.Request, b.Generation, r.id)
 	default:
 		told.requests[id] = requestRejected
+		delete(told.inputs, id)
 	}
 	return nil
 }
@@ -69,6 +74,7 @@ func (c *check) readRequestCall(id caisson.CallID, settled bool, told *controlTo
 	}
 	if settled {
 		told.requests[id] = requestCalled
+		delete(told.inputs, id)
 	}
 	return nil
 }
@@ -91,6 +97,9 @@ func (c *check) channel(r *runRow, told controlTold) error {
 		state, known := told.requests[id]
 		if !known || q.open != (state == requestOpen) || q.doc.Rejected.IsZero() != (state != requestRejected) {
 			return damaged("request %s of generation %d of run %s is not what the events say", q.id, q.generation, r.id).With("run", string(r.id))
+		}
+		if input, is := told.inputs[id]; is && caisson.DigestOf(q.doc.Input.Value) != input {
+			return damaged("the input of request %s of generation %d of run %s is not what the events say", q.id, q.generation, r.id).With("run", string(r.id))
 		}
 		delete(told.requests, id)
 		return nil

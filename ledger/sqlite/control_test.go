@@ -112,7 +112,7 @@ func controlled(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for i, id := range []caisson.RequestID{someID, someID + "1", someID + "2"} {
-		request := caisson.RequestRecord{Generation: channel.Generation, ID: id, Verb: "v"}
+		request := caisson.RequestRecord{Generation: channel.Generation, ID: id, Verb: "v", Input: json.RawMessage(`{"x":1}`)}
 		if i == 1 {
 			request.Rejected = caisson.Errorf(caisson.CodeBusy, "busy")
 		}
@@ -149,6 +149,8 @@ func TestCheckFindsControl(t *testing.T) {
 		"taken":                `UPDATE channels SET taken = 0`,
 		"open again":           `UPDATE requests SET open = 1`,
 		"closed":               `UPDATE requests SET open = 0`,
+		"another input":        `UPDATE requests SET doc = json_set(doc, '$.input.value', json('{"x":2}')) WHERE open = 1`,
+		"no input":             `UPDATE requests SET doc = json_remove(doc, '$.input') WHERE open = 1`,
 		"not rejected":         `UPDATE requests SET doc = json_remove(doc, '$.rejected')`,
 		"forgotten":            `DELETE FROM requests WHERE id = '0123456789abcdef'`,
 		"never taken":          `INSERT INTO requests (rid, generation, id, open, doc) SELECT rid, 1, 'ffffffffffffffff', 1, doc FROM requests LIMIT 1`,
@@ -255,6 +257,65 @@ func TestChannelFullOfBytes(t *testing.T) {
 	if err := l.TakeRequest(ctx, drive, accepted); caisson.CodeOf(err) != caisson.CodeChannelFull {
 		t.Fatalf("got %v", err)
 	}
+}
+
+// Of a request that never becomes a call nothing is kept but its id and verb,
+// whenever it is rejected: a sandbox may send such ones without end.
+func TestInputOfTheRejectedIsDropped(t *testing.T) {
+	ctx := t.Context()
+	path := controlled(t)
+	l := openAt(t, path)
+	drive := caisson.Drive{Run: "r", Fence: 1}
+	late := func(i int) caisson.RequestID { return someID + "e" + caisson.RequestID(fmt.Sprint(i)) }
+	before := sizeOf(t, path)
+	for i := range 100 {
+		long := json.RawMessage(fmt.Sprintf(`{"text":"MARKER %d %s"}`, i, strings.Repeat("x", 60<<10)))
+		if err := l.TakeRequest(ctx, drive, caisson.RequestRecord{Generation: 1, ID: late(i), Verb: "v", Input: long}); err != nil {
+			t.Fatal(err)
+		}
+		found, err := l.Requests(ctx, "r", caisson.RequestFilter{IDs: []caisson.RequestID{late(i)}})
+		if err != nil || len(found) != 1 || string(found[0].Input) != string(long) {
+			t.Fatalf("while it is open its input is %d bytes, %v", len(found[0].Input), err)
+		}
+		if i == 0 {
+			if err := l.Check(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.RejectRequest(ctx, drive, 1, late(i), caisson.Errorf(caisson.CodeRequestExpired, "late")); err != nil {
+			t.Fatal(err)
+		}
+		if found, err = l.Requests(ctx, "r", caisson.RequestFilter{IDs: []caisson.RequestID{late(i)}}); err != nil || len(found) != 1 || len(found[0].Input) != 0 {
+			t.Fatalf("of what was rejected is kept %+v, %v", found, err)
+		}
+	}
+	events, err := l.Events(ctx, "r", 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if strings.Contains(string(e.Body), "MARKER") {
+			t.Fatalf("event %d has it: %.100s", e.Seq, e.Body)
+		}
+	}
+	if err := l.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := sizeOf(t, path); after-before > 1<<20 {
+		t.Errorf("100 rejected requests of 60 KiB have left %d bytes", after-before)
+	}
+}
+
+func sizeOf(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
 }
 
 // manyRequests puts n closed requests and their calls into a ledger, as its own

@@ -25,7 +25,9 @@ func TestRandomOperations(t *testing.T) {
 		n++
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		opts := sqlite.Options{Path: filepath.Join(dir, fmt.Sprint(n), "ledger.db"), Now: func() time.Time { return now }}
-		m := &machine{now: &now, fences: map[caisson.RunID]caisson.Fence{}}
+		m := &machine{
+			now: &now, fences: map[caisson.RunID]caisson.Fence{}, taken: map[asked]bool{}, begun: map[asked]bool{}, ended: map[asked]string{},
+		}
 		for range 2 {
 			l, err := sqlite.Open(t.Context(), opts)
 			if err != nil {
@@ -53,6 +55,9 @@ type machine struct {
 	ledgers []caisson.Ledger
 	now     *time.Time
 	fences  map[caisson.RunID]caisson.Fence
+
+	taken, begun map[asked]bool
+	ended        map[asked]string // how
 }
 
 // begin makes two of the runs, running, so that the steps go deeper.
@@ -63,6 +68,9 @@ func (m *machine) begin(t *testing.T, rt *rapid.T) {
 			rt.Fatal(err)
 		}
 		m.fences[run] = drive.Fence
+		if _, err := m.ledgers[0].OpenChannel(t.Context(), drive, 0); err != nil {
+			rt.Fatal(err)
+		}
 	}
 }
 
@@ -106,7 +114,11 @@ func (m *machine) operate(t *testing.T, rt *rapid.T, l caisson.Ledger, run caiss
 	call := ledgertest.NewCall(run, 1, index, effect, rapid.SampledFrom([]string{"x", "x", "x", "y"}).Draw(rt, "input"))
 	verdict := caisson.Verdict{Ruling: rapid.SampledFrom([]caisson.Ruling{caisson.Allow, caisson.Allow, caisson.ReviewIt, caisson.Deny}).Draw(rt, "ruling")}
 	review := rapid.SampledFrom([]caisson.ReviewID{"", "", "q1", "q2", "q3", "q4"}).Draw(rt, "review")
-	switch rapid.IntRange(0, 17).Draw(rt, "operation") {
+	operation := rapid.IntRange(0, 17+controlOperations).Draw(rt, "operation")
+	if operation > 17 {
+		return m.control(t, rt, l, drive, operation-18, amount)
+	}
+	switch operation {
 	case 0, 1:
 		parent, root := caisson.RunID(""), run
 		if run == "c" {

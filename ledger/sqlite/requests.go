@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"time"
 	"unicode/utf8"
@@ -21,8 +20,9 @@ type requestRow struct {
 	doc        requestDoc
 }
 
-// requestDoc is what of a request no query asks for. The input is taken out
-// when the request is closed: its call has it, or its event.
+// requestDoc is what of a request no query asks for. The input is here alone and
+// nowhere shared, and is taken out when the request is closed: its call has it,
+// or nobody needs it.
 type requestDoc struct {
 	Verb     string         `json:"verb"`
 	Input    ledger.Content `json:"input,omitzero"`
@@ -109,11 +109,14 @@ func checkRequest(request caisson.RequestRecord) error {
 
 func (t *tx) takeRequest(r *runRow, channel caisson.Channel, request caisson.RequestRecord) error {
 	q := &requestRow{generation: channel.Generation, id: request.ID, open: true, doc: requestDoc{Verb: request.Verb, At: t.now}}
-	var err error
+	event := q.event()
 	if len(request.Input) > 0 && request.Rejected == nil {
-		if q.doc.Input, err = t.put(json.RawMessage(request.Input)); err != nil {
-			return err
+		raw, err := marshal(request.Input)
+		if err != nil {
+			return caisson.Errorf(caisson.CodeRequestInvalid, "a request cannot be recorded: %w", err)
 		}
+		q.doc.Input.Value = raw
+		event.InputDigest, event.InputBytes = caisson.DigestOf(raw), int64(len(raw))
 	}
 	doc, err := writeDoc(q.doc)
 	if err != nil {
@@ -140,7 +143,6 @@ func (t *tx) takeRequest(r *runRow, channel caisson.Channel, request caisson.Req
 	if err := t.saveChannel(r, channel); err != nil {
 		return err
 	}
-	event := q.event()
 	if places > 1 {
 		event.Places = places
 	}
@@ -155,13 +157,12 @@ func (t *tx) takeRequest(r *runRow, channel caisson.Channel, request caisson.Req
 
 // event is what every event of a request says.
 func (q *requestRow) event() ledger.RequestEvent {
-	return ledger.RequestEvent{Generation: q.generation, Request: q.id, Verb: q.doc.Verb, Input: q.doc.Input}
+	return ledger.RequestEvent{Generation: q.generation, Request: q.id, Verb: q.doc.Verb}
 }
 
 // rejectRequest closes a request that never becomes a call.
 func (t *tx) rejectRequest(r *runRow, q *requestRow, why *caisson.Error) error {
 	event := q.event()
-	event.Input = ledger.Content{} // that of its taking has it
 	var err error
 	if event.Rejected, err = t.put(why); err != nil {
 		return err
@@ -174,12 +175,8 @@ func (t *tx) rejectRequest(r *runRow, q *requestRow, why *caisson.Error) error {
 }
 
 func (t *tx) closeRequest(q *requestRow) error {
-	q.open = false
-	doc := q.doc
-	if q.doc.Rejected.IsZero() {
-		doc.Input = ledger.Content{}
-	}
-	raw, err := writeDoc(doc)
+	q.open, q.doc.Input = false, ledger.Content{}
+	raw, err := writeDoc(q.doc)
 	if err != nil {
 		return err
 	}
@@ -261,8 +258,8 @@ func (t *tx) closeCalled(r *runRow, id caisson.CallID) error {
 	return t.closeRequest(q)
 }
 
-// Requests implements [caisson.Ledger]. The input of a request whose call has
-// an outcome is that of the call, and not told here.
+// Requests implements [caisson.Ledger]. The input of a request that is closed is
+// that of its call, and not told here.
 func (l *Ledger) Requests(ctx context.Context, run caisson.RunID, filter caisson.RequestFilter) ([]caisson.RequestRecord, error) {
 	var records []caisson.RequestRecord
 	err := l.read(ctx, func(s source) error {

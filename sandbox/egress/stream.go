@@ -354,7 +354,9 @@ const http2Preface = "PRI * HTTP/2.0"
 
 // firstLine returns the first line of what has come if a server could take it
 // for that of an HTTP request, else "". It waits for the rest of a line only
-// where one has begun so; what does not come is an error.
+// where one has begun so; what does not come is an error. How a method is called
+// is for programs inside to say: servers answer one that they do not know, and
+// take what follows it as a request.
 func (s *stream) firstLine() (string, error) {
 	s.conn.hurry(s.p.o.Head)
 	for n := 1; n <= maxHead; n = max(n+1, s.in.Buffered()) {
@@ -366,11 +368,14 @@ func (s *stream) firstLine() (string, error) {
 		if len(line) == 0 || line[0] == '\r' {
 			return "\r", nil // servers skip empty lines before a request
 		}
-		method, rest, begun := bytes.Cut(bytes.ReplaceAll(line, []byte("\t"), []byte(" ")), []byte(" "))
+		method, rest := line, []byte(nil)
+		if i := bytes.IndexAny(line, blanks); i >= 0 {
+			method, rest = line[:i], bytes.TrimLeft(line[i:], blanks)
+		}
 		switch {
-		case !methodLike(method):
+		case !methodLike(method), !targetLike(rest):
 			return "", nil
-		case whole && begun && bytes.Contains(rest, []byte("HTTP/")):
+		case whole && bytes.Contains(bytes.ToUpper(rest), []byte("HTTP/")):
 			return string(bytes.TrimRight(line, "\r")), nil
 		case whole, err != nil:
 			return "", nil
@@ -379,11 +384,24 @@ func (s *stream) firstLine() (string, error) {
 	return "", errLongHead
 }
 
+// blanks are what servers take for the space between the words of a request's
+// first line (RFC 9112, 3).
+const blanks = " \t\v\f\r"
+
+// methodLike tells whether b may be a method or the beginning of one: it has the
+// bytes of a token (RFC 9110, 5.6.2).
 func methodLike(b []byte) bool {
 	for _, c := range b {
-		if !(c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '-' || c == '_') {
+		letter := c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+		if !letter && !bytes.ContainsRune([]byte("!#$%&'*+-.^_`|~"), rune(c)) {
 			return false
 		}
 	}
-	return len(b) <= 32
+	return true
+}
+
+// targetLike tells whether b may be what follows a method, or the beginning of
+// it. No server takes a NUL there.
+func targetLike(b []byte) bool {
+	return len(b) == 0 || b[0] > ' ' && b[0] < 0x7f && bytes.IndexByte(b, 0) < 0
 }

@@ -148,12 +148,19 @@ func TestListedPorts(t *testing.T) {
 		if got := mail.read(8); got != "EHLO x\r\n" {
 			t.Errorf("came back: %q", got)
 		}
+		const other = "GET / HTTP/1.1\r\nHost: evil.com\r\nConnection: close\r\n\r\n"
 		for request, want := range map[string]string{
 			"GET / HTTP/1.1\r\nHost: site.com:8080\r\nConnection: close\r\n\r\n": "at site.com:8080",
 			"GET / HTTP/1.1\r\nHost: evil.com\r\nConnection: close\r\n\r\n":      "403 Forbidden",
 			"\r\nGET / HTTP/1.1\r\nHost: evil.com\r\n\r\n":                       "",
 			"GET\t/ HTTP/1.1\r\nHost: evil.com\r\nConnection: close\r\n\r\n":     "400 Bad",
 			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":                                   "400 Bad",
+			// A server answers a method that it does not know, and goes on.
+			"G1 / HTTP/1.1\r\nHost: site.com:8080\r\n\r\n" + other:                         "403 Forbidden",
+			"!$%&'*+.^`|~ / HTTP/1.1\r\nHost: site.com:8080\r\n\r\n" + other:               "",
+			strings.Repeat("G", 40) + " / HTTP/1.1\r\nHost: site.com:8080\r\n\r\n" + other: "403 Forbidden",
+			"GET / http/1.1\r\nHost: site.com:8080\r\n\r\n" + other:                        "400 Bad",
+			"GET\f/ HTTP/1.1\r\nHost: site.com:8080\r\n\r\n" + other:                       "400 Bad",
 		} {
 			c, err := w.through(way, "site.com", "8080")
 			if err != nil {
@@ -168,6 +175,34 @@ func TestListedPorts(t *testing.T) {
 			t.Errorf("an unlisted port: %v", c)
 		}
 	})
+}
+
+// A method without an end is not carried: there are servers that would read on.
+func TestEndlessMethodIsRefused(t *testing.T) {
+	w := newWorld(t, Options{}, "site.com:9000")
+	w.echo("site.com", "9000")
+	c := w.open("site.com:9000")
+	go c.send(strings.Repeat("G", 2*maxHead))
+	if got, _ := c.ended(); got != "" || w.refusal().Reason != ReasonProtocol {
+		t.Errorf("%d bytes came back, %v", len(got), w.refusal())
+	}
+}
+
+// Other protocols begin as a request of HTTP could: they are carried at once.
+func TestOtherProtocolsAreNotWaitedFor(t *testing.T) {
+	for _, first := range []string{
+		"0030git-upload-pack /x.git\x00host=site.com\x00",                             // git: no line ends
+		"0\x20\x02\x01\x01\x60\x1b\x02\x01\x03\x04\x0ccn=x,dc=y,dc=z\x80\x08password", // LDAP
+		"*1\r\n$4\r\nPING\r\n", "get key\r\n", "NICK x\r\n", "SSH-2.0-x_1\r\n", "AMQP\x00\x00\x09\x01", "<stream>", "12:netstring,",
+	} {
+		w := newWorld(t, Options{}, "site.com:9000")
+		w.echo("site.com", "9000")
+		c := w.open("site.com:9000")
+		c.send(first)
+		if got := c.read(len(first)); got != first {
+			t.Errorf("%q came back as %q", first, got)
+		}
+	}
 }
 
 func TestSocks(t *testing.T) {

@@ -20,6 +20,9 @@
 // same file that does not match (a hard link), what a program has open already,
 // or what is committed to git, be hidden by masking a name. A link that matches
 // can be removed inside, and what it led to is not hidden in the next box then:
-// the pattern should name the file. Names, and that something is there, can be
-// seen. .git is not looked through.
+// the pattern should name the file. So can a directory that a pattern names be
+// renamed, and what is in it then matches no more in the next box; a pattern that
+// names the file wherever it is, as **/name does, finds it. Names, and that
+// something is there, can be seen. What is called .git is never hidden itself; a
+// directory that may not be looked through is hidden as a whole.
 package mask

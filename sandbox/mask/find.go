@@ -17,8 +17,12 @@ import (
 )
 
 // maxWatches bounds the watches: a user's are some 200,000 on most machines, and
-// editors want them too.
-const maxWatches = 32 << 10
+// editors want them too. maxNames bounds the memory that they take here: a program
+// inside says how long the paths are.
+const (
+	maxWatches = 32 << 10
+	maxNames   = 16 << 20
+)
 
 // finder finds what matches in a tree, the first time and what is new then.
 type finder struct {
@@ -28,6 +32,7 @@ type finder struct {
 
 	watch   int              // inotify descriptor; -1: there are no watches, and all is read each time
 	watched map[int32]string // directories by watch
+	names   int              // bytes of their paths
 	fresh   bool             // all must be read
 	links   map[string]bool  // links that match; what they lead to can change anywhere
 	found   []string
@@ -59,13 +64,13 @@ func (f *finder) unwatch() {
 	if f.watch >= 0 {
 		_ = unix.Close(f.watch)
 	}
-	f.watch, f.watched = -1, nil
+	f.watch, f.watched, f.names = -1, nil, 0
 }
 
 // restart begins anew, with watches if there are any to be had.
 func (f *finder) restart() {
 	f.unwatch()
-	f.fresh = true
+	f.fresh, f.links = true, map[string]bool{}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err == nil {
 		f.watch, f.watched = fd, map[int32]string{}
@@ -88,29 +93,34 @@ func (f *finder) find(ctx context.Context) ([]string, error) {
 	if changed {
 		f.found = append(f.found, behind(f.top, f.links)...)
 	}
-	if len(f.found) > maxFound {
-		f.fresh = true
-		return nil, errFound(len(f.found))
+	if most := max(len(f.found), len(f.links)); most > maxFound {
+		f.restart()
+		return nil, errFound(most)
 	}
 	return f.found, nil
 }
 
 // visit looks at one entry. kind is its type, or 0 where it is not known.
 func (f *finder) visit(ctx context.Context, path string, kind fs.FileMode, depth int) error {
-	if filepath.Base(path) == ".git" {
-		return nil
-	}
-	if f.patterns.match(path) {
-		if len(f.found) <= maxFound {
-			f.found = append(f.found, path)
-		}
+	// What is called .git stays for git. What is in it is looked through as all
+	// else is: a program inside can give a directory that name.
+	if filepath.Base(path) != ".git" && f.patterns.match(path) {
 		if kind&fs.ModeSymlink != 0 {
 			f.links[path] = true
 		}
-		return nil
+		return f.hit(path)
 	}
 	if kind.IsDir() {
 		return f.walk(ctx, path, depth)
+	}
+	return nil
+}
+
+// hit takes down what is to be hidden. No more is looked for than can be: how
+// much there is, is for programs inside to say.
+func (f *finder) hit(path string) error {
+	if f.found = append(f.found, path); len(f.found) > maxFound {
+		return errFound(len(f.found))
 	}
 	return nil
 }
@@ -125,14 +135,21 @@ func (f *finder) walk(ctx context.Context, dir string, depth int) error {
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EACCES) {
-		return nil // gone meanwhile, or one that the box's user, who is the same or less, cannot enter either
+	if errors.Is(err, unix.EACCES) {
+		return f.closed(dir, err)
+	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil // gone meanwhile
 	}
 	if err != nil {
 		return errLook(dir, err)
 	}
 	d := os.NewFile(uintptr(fd), dir)
 	defer d.Close()
+	var st unix.Stat_t
+	if err := unix.Fstatat(fd, ".", &st, 0); errors.Is(err, unix.EACCES) { // it can be listed and not entered
+		return f.closed(dir, err)
+	}
 	f.add(fd, dir)
 	for {
 		entries, err := d.ReadDir(1024)
@@ -159,16 +176,26 @@ func (f *finder) walk(ctx context.Context, dir string, depth int) error {
 	}
 }
 
+// closed takes a directory that cannot be looked through. Its owner inside can
+// open it later, and then read what is in it: it is hidden as a whole.
+func (f *finder) closed(dir string, err error) error {
+	if dir == "." {
+		return errLook(f.top, err)
+	}
+	return f.hit(dir)
+}
+
 // add watches an open directory. Where no watch is to be had, none is used.
 func (f *finder) add(fd int, dir string) {
 	if f.watch < 0 {
 		return
 	}
 	wd, err := unix.InotifyAddWatch(f.watch, fmt.Sprintf("/proc/self/fd/%d", fd), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
-	if err != nil || len(f.watched) >= maxWatches {
+	if f.names += len(dir); err != nil || len(f.watched) >= maxWatches || f.names > maxNames {
 		f.unwatch()
 		return
 	}
+	f.names -= len(f.watched[int32(wd)]) // one that was moved has its watch still
 	f.watched[int32(wd)] = dir
 }
 
@@ -210,6 +237,7 @@ func (f *finder) event(ctx context.Context, wd int32, mask uint32, name string) 
 	}
 	dir, known := f.watched[wd]
 	if mask&unix.IN_IGNORED != 0 {
+		f.names -= len(dir)
 		delete(f.watched, wd)
 		return nil
 	}

@@ -40,16 +40,22 @@ func (f *finder) find(ctx context.Context) ([]string, error) {
 		switch {
 		case ctx.Err() != nil:
 			return errLook(at, context.Cause(ctx))
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission) && d != nil:
-			return nil // gone meanwhile, or one that nobody of the box can enter either
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // gone meanwhile
+		case errors.Is(err, fs.ErrPermission) && d != nil && at != ".":
+			// Its owner inside can open it later, and then read what is in it.
+			found = append(found, at)
+			return skip(d)
 		case err != nil:
 			return errLook(at, err)
 		case strings.Count(at, "/") > maxDepth:
 			return errTooMany("has directories to look through that are deep", maxDepth)
-		case path.Base(at) == ".git":
-			return skip(d)
-		case at == "." || !f.patterns.match(at):
+		case at == "." || path.Base(at) == ".git" || !f.patterns.match(at):
+			// What is called .git stays for git. What is in it is looked through as
+			// all else is: a program inside can give a directory that name.
 			return nil
+		case len(found) > maxFound: // how much there is, is for programs inside to say
+			return errFound(len(found))
 		}
 		if found = append(found, at); d.Type()&fs.ModeSymlink != 0 {
 			links[at] = true

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/caisson-run/caisson"
@@ -161,6 +163,113 @@ func TestLooksAtAllWhereEventsAreLost(t *testing.T) {
 	put(t, filepath.Join(top, "y/.env"))
 	if got := find(t, f); !slices.Equal(got, []string{"x/.env", "y/.env"}) {
 		t.Errorf("without watches: %v", got)
+	}
+}
+
+// A program inside can call any directory .git, as it can move one in which
+// something is hidden.
+func TestLooksThroughWhatIsCalledGit(t *testing.T) {
+	top := t.TempDir()
+	for _, name := range []string{".git/config", ".git/x/.env", "sub/.git/.env", "file/.git"} {
+		put(t, filepath.Join(top, name))
+	}
+	f := newTest(t, top, "**/.*")
+	want := []string{".git/x/.env", "sub/.git/.env"}
+	if got := find(t, f); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q: nothing that is called .git itself", got, want)
+	}
+	put(t, filepath.Join(top, "late/.env"))
+	if err := os.MkdirAll(filepath.Join(top, "other"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(top, "late"), filepath.Join(top, "other/.git")); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(t, f); !slices.Contains(got, "other/.git/.env") {
+		t.Errorf("after a directory was moved to another/.git: %q", got)
+	}
+}
+
+// asNobody runs do as a user who may read what anybody may.
+func asNobody(t *testing.T, do func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		do()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		if err := unix.Setfsuid(65534); err != nil {
+			t.Error(err)
+			return
+		}
+		do()
+	}()
+	<-done
+}
+
+// What may not be looked through now can be opened by its owner inside, once the
+// first command runs.
+func TestHidesWhatMayNotBeLookedThrough(t *testing.T) {
+	top, err := os.MkdirTemp("/tmp", "caisson-mask-") //nolint:usetesting // another user must be able to enter it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	for _, name := range []string{"shut/.env", "listed/in/.env", "entered/.env", "a/.env", "a/deep/.env"} {
+		put(t, filepath.Join(top, name))
+	}
+	modes := map[string]os.FileMode{"shut": 0, "listed": 0o444, "entered": 0o111, "a/deep": 0o200, ".": 0o755}
+	for name, mode := range modes {
+		if err := os.Chmod(filepath.Join(top, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for name := range modes {
+			_ = os.Chmod(filepath.Join(top, name), 0o755)
+		}
+	})
+	asNobody(t, func() {
+		f, err := newFinder(top, []string{"**/.env"})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.close()
+		got, err := f.find(t.Context())
+		slices.Sort(got)
+		if want := []string{"a/.env", "a/deep", "entered", "listed", "shut"}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	})
+}
+
+// How many links match, and how long paths are, is for programs inside to say.
+func TestLinksThatMatchAreBounded(t *testing.T) {
+	top := t.TempDir()
+	f := newTest(t, top, "**/.env")
+	find(t, f)
+	var err error
+	for i := 0; err == nil && i < 3; i++ {
+		for j := range maxFound / 2 {
+			dir := filepath.Join(top, fmt.Sprint(i), fmt.Sprint(j))
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("nowhere", filepath.Join(dir, ".env")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = f.find(t.Context())
+		if len(f.links) > maxFound {
+			t.Fatalf("%d links are kept", len(f.links))
+		}
+	}
+	if caisson.CodeOf(err) != caisson.CodeIsolationUnavailable {
+		t.Errorf("%v, want isolation-unavailable", err)
 	}
 }
 

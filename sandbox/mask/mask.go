@@ -63,12 +63,12 @@ func (m *Mask) Renew(ctx context.Context) ([]string, error) {
 	for range rounds {
 		found, err := m.finder.find(ctx)
 		found = append(found, m.again...)
+		slices.Sort(found)
+		found = slices.Compact(found)
 		m.again = found // until they are hidden
 		if err != nil {
 			return nil, err
 		}
-		slices.Sort(found)
-		found = slices.Compact(found)
 		gone, err := m.coverAll(found)
 		if err != nil {
 			return nil, err

@@ -158,9 +158,13 @@ func (l *look) identity(ctx context.Context) bool {
 	return there
 }
 
-// processes lists the processes of the marks.
+// processes lists the processes of the marks, and what is mounted.
 func (l *look) processes() {
 	for _, mark := range l.found.Marks.Open {
+		if path, is := strings.CutPrefix(mark, mountedMark); is {
+			l.lose(LossUnknown, path, "something is mounted there, and would be moved along")
+			continue
+		}
 		if process, unseen := strings.CutPrefix(mark, unseenMark); unseen {
 			l.lose(LossUnknown, process, "it cannot be looked at")
 			continue

@@ -32,7 +32,7 @@ var (
 // statusArgs are a status of the shadow and the tree that no setting inside
 // shortens.
 var statusArgs = [...]string{
-	"git", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false", "-c", "core.ignoreStat=false",
+	"git", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false", "-c", "core.ignoreStat=false", "-c", "core.checkStat=default", "-c", "core.trustctime=true",
 	"status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignored=traditional", "--no-renames", "--ignore-submodules=none",
 }
 

@@ -102,11 +102,20 @@ func (w *Workspaces) joinMarks(ctx context.Context, i Inspection, at spot, files
 	for _, process := range unseen {
 		m.Open = append(m.Open, unseenMark+process)
 	}
+	mounted, err := mountedIn(at.tree, at.private)
+	if err != nil {
+		reasons, m.Open = append(reasons, err), append(m.Open, "unread")
+	}
+	for _, path := range mounted {
+		m.Open = append(m.Open, mountedMark+path)
+	}
 	if m.Open == nil {
 		m.Open = []string{}
 	}
 	return m, files.size + outside.size, errors.Join(reasons...)
 }
 
-// unseenMark begins the mark of a process that cannot be looked at.
-const unseenMark = "?"
+const (
+	unseenMark  = "?" // begins the mark of a process that cannot be looked at
+	mountedMark = "/" // begins that of a path at which something is mounted
+)

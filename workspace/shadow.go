@@ -146,9 +146,6 @@ func (c *creation) shadowConfigOf(repo *repository, shadow string) []byte {
 		{key: "core.repositoryformatversion", value: version},
 		{key: "core.bare", value: "false"},
 		{key: "core.logallrefupdates", value: "true"},
-		// The same file has another owner number and change time inside.
-		{key: "core.checkstat", value: "minimal"},
-		{key: "core.trustctime", value: "false"},
 		{key: "gc.auto", value: "0"},
 	})
 	if repo.format != "sha1" {

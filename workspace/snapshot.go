@@ -29,8 +29,13 @@ const insideDeadline = 10 * time.Minute
 // large tree an index is many megabytes, and a look would write them twice. The
 // first part is not exchanged for a newer one however much has changed, and none
 // is removed for its age: git would remove an agent's own.
+//
+// A file is read again also where only its number or the time of its last change
+// are others: one that was renamed or copied over another, with its time, may be as
+// large and, as all that is checked out at once, as old. So it is for whoever is
+// inside: an owner with another number there costs one look at the content.
 const gather = `set -eu
-parts='-c index.sparse=false -c core.splitIndex=true -c splitIndex.maxPercentChange=100 -c splitIndex.sharedIndexExpire=never'
+parts='-c index.sparse=false -c core.splitIndex=true -c splitIndex.maxPercentChange=100 -c splitIndex.sharedIndexExpire=never -c core.checkStat=default -c core.trustctime=true'
 kept=$CAISSON_SHADOW/caisson-index
 GIT_DIR=$CAISSON_SHADOW GIT_WORK_TREE=$CAISSON_TREE GIT_INDEX_FILE=$kept.$CAISSON_LOOK
 export GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
@@ -44,6 +49,7 @@ begin() {
 	fi
 	git ls-files -z | git update-index -z --no-assume-unchanged --stdin
 	[ "$(git config --bool core.sparseCheckout || :)" = true ] || git ls-files -z | git update-index -z --no-skip-worktree --stdin
+	git $parts update-index -q --refresh >/dev/null || : # files that are as they were are not written anew
 }
 gather() {
 	how=0

@@ -176,9 +176,13 @@ func (r *removal) dropBranch(ctx context.Context) error {
 const partDepth = 4
 
 // removeTree removes a directory that an agent has filled, also where its modes
-// forbid that to an ordinary user. Only where nobody else can write. It ends
-// with ctx, and can be called again.
+// forbid that to an ordinary user. Only where nobody else can write. Where
+// something is mounted in it, nothing is removed. It ends with ctx, and can be
+// called again.
 func removeTree(ctx context.Context, dir string) error {
+	if err := nothingMounted(dir); err != nil {
+		return err
+	}
 	parent, err := os.OpenRoot(filepath.Dir(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

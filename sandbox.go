@@ -72,6 +72,11 @@ func (i Isolation) Row(c Control) Enforcement {
 	return Enforcement{Control: c, Why: "not reported"}
 }
 
+// InsideRoot is the uid and gid inside of what is root's outside: programs that
+// refuse to run as root, or that take root for permission, must not meet it. Where
+// an engine cannot lend files to another user, root's are root's inside too.
+const InsideRoot = 1000
+
 // Limits bound what runs inside. Zero means the default of the field; a
 // negative one is refused with CodeLimitInvalid.
 type Limits struct {

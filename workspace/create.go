@@ -430,7 +430,10 @@ func (c *creation) checkOut(ctx context.Context) error {
 func (c *creation) readFresh(ctx context.Context) (fresh freshIndex, err error) {
 	fresh, err = parseFreshIndex(c.index, len(c.ws.Base)/2)
 	if err == nil {
-		return fresh, nil
+		if os.Geteuid() == 0 && !isClone(c.ws) {
+			c.index, err = ownedInside(c.index, len(c.ws.Base)/2)
+		}
+		return fresh, err
 	}
 	if fresh.tree, err = c.git.line(ctx, c.repo.in("rev-parse", "--verify", "--end-of-options", c.ws.Base+"^{tree}")); err != nil {
 		return fresh, failed("look at the base", err)

@@ -50,11 +50,27 @@ func TestFreshIndex(t *testing.T) {
 			if err != nil || got.tree != tree || len(got.links) != 2 || got.links[0] != (moduleLink{"sub/module", link}) || got.links[1] != (moduleLink{"z", link}) {
 				t.Errorf("%+v, %v, want tree %s", got, err, tree)
 			}
+			before, entries := git("ls-files", "-s"), strings.Count(git("ls-files", "--debug"), "uid:")
+			raw, _ := os.ReadFile(index)
+			owned, err := ownedInside(raw, len(blob)/2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(index, owned, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(git("ls-files", "--debug"), "uid: 1000\tgid: 1000"); n != entries || n == 0 {
+				t.Errorf("%d of %d entries have the owner inside", n, entries)
+			}
+			git("fsck") // which looks whether the index is whole
+			if after := git("ls-files", "-s"); after != before {
+				t.Errorf("the index has\n%s, not\n%s", after, before)
+			}
 			git("update-index", "--index-version", "4")
 			if got, err := read(); err == nil {
 				t.Errorf("read of version 4: %+v", got)
 			}
-			raw, _ := os.ReadFile(index)
+			raw, _ = os.ReadFile(index)
 			raw[7] = 2 // it says another version than it has: no read goes beyond it
 			for n := range len(raw) {
 				_, _ = parseFreshIndex(raw[:n], len(blob)/2)

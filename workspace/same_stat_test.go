@@ -65,3 +65,13 @@ func TestFileOfTheSameSizeAndTime(t *testing.T) {
 		}
 	}
 }
+
+// Git inside has nothing to read of a tree that was just checked out, whoever its
+// files belong to there.
+func TestNothingToReadInside(t *testing.T) {
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r1"})
+	if got := inside(t, newBox(t, ws), "git diff-files --name-only"); got != "" {
+		t.Errorf("git inside would read %q", got)
+	}
+}

@@ -12,19 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
-const (
-	// insideRoot is the uid and gid inside when the caller is root: programs
-	// that refuse to run as root, or that take root for permission, must not
-	// meet it.
-	insideRoot = 1000
-	// OutsideRoot is what they are on the host then: above all that
-	// distributions and container engines hand out (systemd's containers end
-	// at 1,879,048,191), below 2³¹, which some programs take for negative.
-	OutsideRoot = 2_000_000_001
-)
+// OutsideRoot is what [caisson.InsideRoot] is on the host: above all that
+// distributions and container engines hand out (systemd's containers end
+// at 1,879,048,191), below 2³¹, which some programs take for negative.
+const OutsideRoot = 2_000_000_001
 
 // User is who a box runs as: the ids inside, and what they are on the host.
 type User struct {
@@ -42,7 +37,7 @@ func CallingUser() User {
 	if uid != 0 {
 		return User{Inside: uid, InsideGroup: gid, Outside: uid, OutsideGroup: gid}
 	}
-	u := User{Inside: insideRoot, InsideGroup: insideRoot, Outside: 0, OutsideGroup: 0}
+	u := User{Inside: caisson.InsideRoot, InsideGroup: caisson.InsideRoot, Outside: 0, OutsideGroup: 0}
 	if kernelRoot() {
 		u.Outside, u.OutsideGroup, u.Mapped = OutsideRoot, OutsideRoot, true
 	}

@@ -33,7 +33,7 @@ crash: build ## kill it at random moments, CRASH (default 200) times each
 	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_STORM=$(or $(CRASH),200) $(GO) test -count=1 -timeout 60m -run 'TestLife/TestCase_S04' ./sandbox/namespace ./sandbox/bubblewrap ./sandbox/landlock
 	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_STORM=$(or $(CRASH),200) scripts/engines $(GO) test -count=1 -timeout 120m -p 1 -run 'TestCase_S04' ./internal/cli ./sandbox/container
 	@$(GO) test -count=1 -timeout 60m -run 'TestRandomCrashes' ./airlock -rapid.checks=$(or $(CRASH),200)
-	@CAISSON_STORM=$(or $(CRASH),200) $(GO) test -count=1 -timeout 60m -run 'TestStorm|TestCase_K03' ./control
+	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_STORM=$(or $(CRASH),200) $(GO) test -count=1 -timeout 60m -run 'TestStorm|TestCase_K03|TestRandomRequests' ./control -rapid.checks=$(or $(CRASH),200)
 
 sequences: build ## remove and restore workspaces after SEQUENCES (default 1000) drawn sequences of git's commands
 	@CAISSON_GUEST=$(CURDIR)/$(GUEST) CAISSON_SEQUENCES=$(or $(SEQUENCES),1000) $(GO) test -count=1 -timeout 120m -run 'TestSequences' ./workspace

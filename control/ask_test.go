@@ -105,7 +105,11 @@ func (w *world) refused(id caisson.RequestID) caisson.Code {
 
 // done counts the effects of a request's call.
 func (w *world) done(id caisson.RequestID) int {
-	raw, err := os.ReadFile(w.effects())
+	path := w.effects()
+	if w.counted != "" {
+		path = w.counted
+	}
+	raw, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		w.t.Fatal(err)
 	}

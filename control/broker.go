@@ -105,6 +105,8 @@ type Broker struct {
 	tickDue    time.Duration
 	published  int // answers since the last trim
 	replays    int
+	unsaid     []*request                // not recorded and not answered, of the loop alone
+	pace       pace                      // likewise
 	shown      caisson.ControlStatusFile // told last
 	untold     bool                      // the status file is not what it should be
 }
@@ -214,23 +216,28 @@ func (b *Broker) live() {
 
 // loop takes requests and tells the state. What takes long is done by others.
 func (b *Broker) loop() {
-	late := time.NewTimer(0) // until the next request has waited too long
-	tell := time.NewTimer(0) // until counts are told
+	late := time.NewTimer(0)  // until the next request has waited too long
+	tell := time.NewTimer(0)  // until counts are told
+	paced := time.NewTimer(0) // until there may be another look
 	defer late.Stop()
 	defer tell.Stop()
+	defer paced.Stop()
+	defer b.pace.end()
 	for telling := false; ; {
 		select {
 		case <-b.ctx.Done():
 			return
 		case <-b.wake:
-			b.take()
+			b.look(paced)
+		case <-paced.C:
+			b.look(paced)
 		case <-b.ticks:
 			if b.stalled() {
 				b.current()
 			}
 			b.keep(b.ctx)
 			b.mend()
-			b.take()
+			b.look(paced)
 		case <-b.urgent:
 			b.recordMoves()
 			b.tell()

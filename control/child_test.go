@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,6 +28,10 @@ const childEnv = "CAISSON_CONTROL_TEST_CHILD"
 type child struct {
 	Dir string
 	Run caisson.RunID
+	Box bool // it has the verb of a program inside
+	// Others are runs of the same ledger whose channels it serves too, each in a
+	// directory by the run's name.
+	Others []caisson.RunID
 }
 
 // childMain is what the test program does where it is started as a child.
@@ -48,14 +53,15 @@ func childMain() {
 	os.Exit(0)
 }
 
-// serve returns the code with which its broker ended.
+// serve returns the code with which its broker, or that of another, ended.
 func (c child) serve(ctx context.Context) (caisson.Code, error) {
 	l, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(c.Dir, "ledger.db")})
 	if err != nil {
 		return "", err
 	}
 	defer l.Close()
-	drive, err := takeLease(ctx, l, c.Run)
+	more, closed, err := programs(ctx, c.Dir, c.Box)
+	defer closed()
 	if err != nil {
 		return "", err
 	}
@@ -63,28 +69,54 @@ func (c child) serve(ctx context.Context) (caisson.Code, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { _ = service.Run(running) }()
-	var b *control.Broker
-	opened := make(chan struct{})
-	b, err = service.Open(ctx, control.Sandbox{
-		Dir: filepath.Join(c.Dir, "sandbox"), Drive: drive, Record: caisson.SandboxRecord{ID: "s0123456789", Run: c.Run, Engine: "none"},
-		Door: doorOf(l, drive, policy{"gated": caisson.ReviewIt}, func(n airlock.Notice) { <-opened; b.Observe(n) }),
-		Verbs: func() []caisson.Tool {
-			return []caisson.Tool{verb{name: "count", effects: filepath.Join(c.Dir, "effects")}, verb{name: "gated", effects: filepath.Join(c.Dir, "effects")}}
-		},
-	})
-	if err != nil {
-		return "", err
+	all := map[caisson.RunID]string{c.Run: "sandbox"}
+	for _, run := range c.Others {
+		all[run] = string(run)
 	}
-	close(opened)
+	ended := make(chan *control.Broker, len(all))
+	var brokers []*control.Broker
+	for run, name := range all {
+		b, err := c.open(ctx, l, service, run, name, more)
+		if err != nil {
+			return "", err
+		}
+		brokers = append(brokers, b)
+		go func() { <-b.Done(); ended <- b }() // ends with this process at the latest
+	}
 	fmt.Println("ready")
 	left := make(chan struct{})
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(left) }()
 	select {
 	case <-left:
-		err = b.Close(ctx)
-	case <-b.Done():
+		for _, b := range brokers {
+			err = errors.Join(err, b.Close(ctx))
+		}
+		return "", err
+	case b := <-ended:
+		return caisson.CodeOf(b.Err()), nil
 	}
-	return caisson.CodeOf(b.Err()), err
+}
+
+func (c child) open(ctx context.Context, l caisson.Ledger, service *control.Service, run caisson.RunID, name string, more []caisson.Tool) (*control.Broker, error) {
+	drive, err := takeLease(ctx, l, run)
+	if err != nil {
+		return nil, err
+	}
+	effects := filepath.Join(c.Dir, "effects")
+	var b *control.Broker
+	opened := make(chan struct{})
+	b, err = service.Open(ctx, control.Sandbox{
+		Dir: filepath.Join(c.Dir, name), Drive: drive, Record: caisson.SandboxRecord{ID: caisson.SandboxID("s0123456789" + name), Run: run, Engine: "none"},
+		Door: doorOf(l, drive, policy{"gated": caisson.ReviewIt, "denied": caisson.Deny}, func(n airlock.Notice) { <-opened; b.Observe(n) }),
+		Verbs: func() []caisson.Tool {
+			own := []caisson.Tool{verb{name: "count", effects: effects}, verb{name: "gated", effects: effects}, verb{name: "denied", effects: effects}}
+			return append(own, more...)
+		},
+	})
+	if err == nil {
+		close(opened)
+	}
+	return b, err
 }
 
 // process is a child at work.
@@ -99,7 +131,17 @@ type process struct {
 // when spawn returns.
 func (w *world) spawn(faults string) *process {
 	w.t.Helper()
-	text, err := json.Marshal(child{w.dir, w.run})
+	p := w.launch(faults)
+	if !p.lines.Scan() || p.lines.Text() != "ready" {
+		w.t.Fatalf("the child says %q", p.lines.Text())
+	}
+	return p
+}
+
+// launch starts a child, which may die before it has opened the channel.
+func (w *world) launch(faults string) *process {
+	w.t.Helper()
+	text, err := json.Marshal(child{Dir: w.dir, Run: w.run, Box: w.boxed, Others: w.others})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -117,17 +159,13 @@ func (w *world) spawn(faults string) *process {
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
-	p := &process{w.t, cmd, stdin, bufio.NewScanner(stdout)}
 	w.t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		}
 	})
-	if !p.lines.Scan() || p.lines.Text() != "ready" {
-		w.t.Fatalf("the child says %q", p.lines.Text())
-	}
-	return p
+	return &process{w.t, cmd, stdin, bufio.NewScanner(stdout)}
 }
 
 // died waits for the child's end, and tells whether it was killed.

@@ -130,7 +130,9 @@ func TestNewGeneration(t *testing.T) {
 type faulty struct {
 	caisson.Ledger
 	take, start, settle atomic.Pointer[caisson.Error]
+	unstarted           atomic.Int64           // calls that could not be started
 	reading             atomic.Pointer[func()] // at the next read of a call
+	taking              atomic.Pointer[func()] // before the next request is recorded
 }
 
 func (l *faulty) Call(ctx context.Context, id caisson.CallID) (caisson.CallRecord, error) {
@@ -148,6 +150,9 @@ func asErr(p *atomic.Pointer[caisson.Error]) error {
 }
 
 func (l *faulty) TakeRequest(ctx context.Context, d caisson.Drive, r caisson.RequestRecord) error {
+	if taking := l.taking.Swap(nil); taking != nil {
+		(*taking)()
+	}
 	if err := asErr(&l.take); err != nil {
 		return err
 	}
@@ -156,6 +161,7 @@ func (l *faulty) TakeRequest(ctx context.Context, d caisson.Drive, r caisson.Req
 
 func (l *faulty) StartCall(ctx context.Context, d caisson.Drive, s caisson.CallStart) (caisson.CallRecord, error) {
 	if err := asErr(&l.start); err != nil {
+		l.unstarted.Add(1)
 		return caisson.CallRecord{}, err
 	}
 	return l.Ledger.StartCall(ctx, d, s)
@@ -186,7 +192,8 @@ func TestLedgerTakesNoWrites(t *testing.T) {
 
 	l.start.Store(none)
 	id := w.ask("count", `{}`)
-	w.awaitTaken(id)
+	// That it is on record and nothing runs is also so before it has begun.
+	w.await("that it could not be started", func() bool { return l.unstarted.Load() == 1 && w.broker.Load().Status().Running == 0 })
 	l.start.Store(nil)
 	w.tickNow()
 	if code := w.refused(id); code != caisson.CodeNotExecuted || w.done(id) != 0 {
@@ -366,14 +373,4 @@ func (w *world) tickNow() {
 		w.boot.Add(int64(4 * time.Second))
 		w.service.Tick(w.t.Context())
 	}
-}
-
-// awaitTaken waits until a request was taken and is not under way any more.
-func (w *world) awaitTaken(id caisson.RequestID) {
-	w.t.Helper()
-	w.await("that it was taken", func() bool {
-		found, err := w.ledger.Requests(w.t.Context(), w.run, caisson.RequestFilter{IDs: []caisson.RequestID{id}})
-		s := w.broker.Load().Status()
-		return err == nil && len(found) == 1 && s.Running+s.Queued == 0
-	})
 }

@@ -109,11 +109,19 @@ func BenchmarkRequest(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
-// many opens channels with some old requests each in one ledger.
-func many(b testing.TB, channels, old int) (reopen func() time.Duration, service func() *control.Service) {
+// fleet are channels in one ledger.
+type fleet struct {
+	boxes   []control.Sandbox
+	service *control.Service
+	// reopen opens all of them in another service, and tells how long that took.
+	reopen func() time.Duration
+}
+
+// many makes channels with some old requests each in one ledger.
+func many(b testing.TB, channels, old int) *fleet {
 	dir := b.TempDir()
 	l := openLedger(b, dir, time.Now)
-	var boxes []control.Sandbox
+	f := &fleet{}
 	for i := range channels {
 		run := caisson.NewRunID()
 		if _, err := l.CreateRun(b.Context(), run, caisson.RunSpec{Root: run, Session: caisson.SessionServed}); err != nil {
@@ -126,31 +134,30 @@ func many(b testing.TB, channels, old int) (reopen func() time.Duration, service
 		if _, err := l.MoveRun(b.Context(), drive, caisson.RunMove{To: caisson.RunRunning}); err != nil {
 			b.Fatal(err)
 		}
-		boxes = append(boxes, control.Sandbox{
+		f.boxes = append(f.boxes, control.Sandbox{
 			Dir: filepath.Join(dir, strconv.Itoa(i)), Drive: drive, Record: caisson.SandboxRecord{ID: caisson.SandboxID("s" + strconv.Itoa(i)), Run: run, Engine: "none"},
 			Door: doorOf(l, drive, nil, func(airlock.Notice) {}), Verbs: func() []caisson.Tool { return []caisson.Tool{noop{}} },
 			Bound: func(context.Context) error { _, err := os.Stat(dir); return err },
 		})
 	}
 	var filling sync.WaitGroup
-	for _, s := range boxes {
+	for _, s := range f.boxes {
 		filling.Go(func() { fill(b, l, s, old) })
 	}
 	filling.Wait()
-	var current *control.Service
-	reopen = func() time.Duration {
-		current = control.New(control.Options{Ledger: l, Watcher: channel.NewWatcher(channel.WatcherOptions{}), Present: func(context.Context, string) (control.Listing, error) {
+	f.reopen = func() time.Duration {
+		f.service = control.New(control.Options{Ledger: l, Watcher: channel.NewWatcher(channel.WatcherOptions{}), Present: func(context.Context, string) (control.Listing, error) {
 			all := control.Listing{Sandboxes: map[caisson.SandboxID]bool{}}
-			for _, s := range boxes {
+			for _, s := range f.boxes {
 				all.Sandboxes[s.Record.ID] = true
 			}
 			return all, nil
 		}})
 		began := time.Now()
 		var opening sync.WaitGroup
-		for _, s := range boxes {
+		for _, s := range f.boxes {
 			opening.Go(func() {
-				if _, err := current.Open(b.Context(), s); err != nil {
+				if _, err := f.service.Open(b.Context(), s); err != nil {
 					b.Errorf("open: %v", err)
 				}
 			})
@@ -158,7 +165,7 @@ func many(b testing.TB, channels, old int) (reopen func() time.Duration, service
 		opening.Wait()
 		return time.Since(began)
 	}
-	return reopen, func() *control.Service { return current }
+	return f
 }
 
 // fill gives a channel closed requests with their answers.
@@ -188,16 +195,16 @@ func fill(b testing.TB, l caisson.Ledger, s control.Sandbox, old int) {
 
 // BenchmarkReopen is a restart with 100 sandboxes of 1,000 old requests each.
 func BenchmarkReopen(b *testing.B) {
-	reopen, service := many(b, 100, 1_000)
+	f := many(b, 100, 1_000)
 	var took, cpu time.Duration
 	for b.Loop() {
 		before := used()
-		took = reopen()
+		took = f.reopen()
 		cpu = used() - before
 		b.StopTimer()
 		ended, cancel := context.WithCancel(b.Context())
 		cancel()
-		_ = service().Run(ended)
+		_ = f.service.Run(ended)
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(took.Milliseconds()), "ms-to-healthy")
@@ -206,11 +213,11 @@ func BenchmarkReopen(b *testing.B) {
 
 // BenchmarkIdle is what 100 channels cost in which nothing happens.
 func BenchmarkIdle(b *testing.B) {
-	reopen, service := many(b, 100, 10)
-	reopen()
+	f := many(b, 100, 10)
+	f.reopen()
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- service().Run(ctx) }()
+	go func() { ended <- f.service.Run(ctx) }()
 	<-time.After(3 * time.Second) // until the first checks are over
 	for b.Loop() {
 		before := used()

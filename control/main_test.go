@@ -1,12 +1,14 @@
 package control_test
 
 import (
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/caisson-run/caisson/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
 	childMain()
-	goleak.VerifyTestMain(m)
+	floodMain()
+	os.Exit(sandboxtest.Main(m))
 }

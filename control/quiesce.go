@@ -110,6 +110,7 @@ func (b *Broker) leave() {
 		}
 		b.reject(r.record, caisson.Errorf(caisson.CodeNotExecuted, "the channel was closed before it could begin"))
 	}
+	b.mendUnsaid()
 	b.mendRequests(ctx)
 	if ending, is := why.(*caisson.CauseError); is { //nolint:errorlint // it is given bare
 		b.mu.Lock()

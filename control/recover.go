@@ -33,7 +33,7 @@ func (s *Service) broker(ctx context.Context, o Sandbox) *Broker {
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), counts: make(chan struct{}, 1), ticks: make(chan struct{}, 1),
 		done: make(chan struct{}), changed: make(chan struct{}),
 		reasons: map[caisson.Code]parked{}, running: map[caisson.RequestID]*request{}, waiting: map[caisson.RequestID]*request{},
-		repair: map[caisson.RequestID]bool{}, remove: func() {}, untold: true,
+		repair: map[caisson.RequestID]bool{}, remove: func() {}, untold: true, pace: pace{debtors: &s.debtors},
 	}
 	b.ctx, b.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if o.Owned == nil {
@@ -59,6 +59,11 @@ func (b *Broker) begin(ctx context.Context) error {
 		b.Park(caisson.CodeChannelFull, caisson.CodeChannelFull.Info().Meaning)
 	}
 	if err := b.recover(ctx); err != nil {
+		return err
+	}
+	// Before anybody is told that it is healthy: who asks then for what the one
+	// before had claimed shall hear of it.
+	if err := b.takeLeft(ctx); err != nil {
 		return err
 	}
 	if err := b.introduce(); err != nil {
@@ -282,6 +287,7 @@ func (b *Broker) mend() {
 	ctx, done := b.writing()
 	defer done()
 	b.recordMoves()
+	b.mendUnsaid()
 	b.mendRequests(ctx)
 	if b.anyLapsed() {
 		b.decided()

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +53,8 @@ type Service struct {
 	beat    time.Duration // by Boot, when this process was last seen to run
 	stalls  int64         // times that it did not run for a while
 	looks   sync.WaitGroup
+
+	debtors atomic.Int64 // see pace
 }
 
 // New returns a service. Brokers can be opened before it runs; what needs time -

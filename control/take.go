@@ -12,40 +12,69 @@ import (
 	"github.com/caisson-run/caisson/internal/fault"
 )
 
-// take claims what has come in. It gives way after what one look has found, so
-// that a flood keeps nobody from being told the state.
-func (b *Broker) take() {
-	if !b.taking() {
+// look takes what has come in, unless this channel has made so much work that it
+// is to wait: paced tells then when its time has come.
+func (b *Broker) look(paced *time.Timer) {
+	if wait := b.pace.wait(time.Now()); wait > 0 {
+		paced.Reset(wait)
 		return
 	}
-	ids, err := b.files().Scan(time.Now())
-	if err == nil && b.files().Counts().More {
+	more := b.take()
+	if b.pace.looked(time.Now(), more) {
 		signal(b.wake)
 	}
+}
+
+// take claims what has come in. It gives way after what one look has found, so
+// that a flood keeps nobody from being told the state: more, where that was not
+// all.
+func (b *Broker) take() (more bool) {
+	// While what was claimed cannot be answered nothing more is: it would pile up.
+	if !b.taking() || len(b.unsaid) > 0 {
+		return false
+	}
+	if err := b.takeLeft(b.ctx); err != nil {
+		return false // with the next tick
+	}
+	began := time.Now()
+	ids, err := b.files().Scan(began)
+	b.pace.spend(time.Since(began))
+	more = err == nil && b.files().Counts().More
 	if err != nil || len(ids) == 0 {
-		return // what is there is looked at again with the next tick
+		return more // what is there is looked at again with the next tick
 	}
 	seen := b.s.o.Boot()
 	if !b.current() {
-		return
+		return more
 	}
 	b.keep(b.ctx)
-	for some := range slices.Chunk(ids, takeTogether) {
-		if b.ctx.Err() != nil || !b.taking() {
-			return
+	together := takeTogether
+	if b.pace.shares { // others do not wait for many that are recorded at once
+		together = takeFew
+	}
+	for some := range slices.Chunk(ids, together) {
+		if b.ctx.Err() != nil || !b.taking() || len(b.unsaid) > 0 {
+			return more
 		}
-		b.takeSome(some, seen)
+		b.record(b.claimSome(some, seen))
+		if b.pace.spendOn(len(some)); b.pace.owes() {
+			break // the others are found again when that is paid
+		}
 	}
 	b.trim()
+	return more
 }
 
 // takeTogether is how many requests are recorded together: each is a write of
-// its own, and the ledger makes writes that come at once durable at once.
+// its own, and the ledger makes writes that come at once durable at once. It is
+// also how many are claimed and not on record at most.
 const takeTogether = 32
 
-// takeSome claims and records some requests, and has them begin in their order.
-func (b *Broker) takeSome(ids []caisson.RequestID, seen time.Duration) {
-	var taken []*request
+// takeFew is that for a channel that is flooded.
+const takeFew = 8
+
+// claimSome claims some requests and looks at them.
+func (b *Broker) claimSome(ids []caisson.RequestID, seen time.Duration) (taken []*request) {
 	places := 0 // that are taken by those before
 	for _, id := range ids {
 		r := b.claim(id, seen, places)
@@ -57,11 +86,23 @@ func (b *Broker) takeSome(ids []caisson.RequestID, seen time.Duration) {
 			places++
 		}
 	}
+	_ = fault.Point("control.claimed")
+	return taken
+}
+
+// record records some requests, and has them begin in their order. Those that
+// are on record are released: not before, or nobody would answer them if this
+// process died.
+func (b *Broker) record(taken []*request) {
 	errs := make([]error, len(taken))
 	record := func(i int) {
 		ctx, done := b.writing()
 		defer done()
 		errs[i] = b.s.o.Ledger.TakeRequest(ctx, b.o.Drive, taken[i].record)
+		if errs[i] == nil {
+			_ = fault.Point("control.recorded")
+			b.files().Release(taken[i].record.ID)
+		}
 	}
 	var recording sync.WaitGroup
 	for i := 1; i < len(taken); i++ {
@@ -126,6 +167,7 @@ func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *re
 		return nil // it is where it was
 	}
 	if _, answered := b.files().Has(id); answered {
+		b.files().Release(id)
 		b.replayed(id)
 		return nil
 	}
@@ -235,23 +277,18 @@ func (b *Broker) admit(r *request, err error) {
 		}
 		b.enqueue(r)
 	case caisson.CodeRequestReplayed:
+		b.files().Release(r.record.ID)
 		b.replayed(r.record.ID)
 	case caisson.CodeChannelFull:
 		b.Park(caisson.CodeChannelFull, caisson.CodeChannelFull.Info().Meaning)
 		b.unrecorded(r, caisson.Errorf(caisson.CodeChannelFull, "%s", caisson.CodeChannelFull.Info().Meaning))
 	case caisson.CodeLeaseLost, caisson.CodeGenerationStale:
-		// Whoever displaced us took the channel with it.
+		// Whoever displaced us took the channel with it, and what is claimed and not
+		// recorded.
 		b.end(caisson.Errorf(caisson.CodeLeaseLost, "the channel is another's now: %w", err))
 	default:
 		b.unrecorded(r, caisson.Errorf(caisson.CodeNotExecuted, "it could not be recorded, and was not begun"))
 	}
-}
-
-// unrecorded answers a request that the ledger did not take. Its id is used up
-// for as long as the answer is there; nothing was done under it.
-func (b *Broker) unrecorded(r *request, why *caisson.Error) {
-	r.record.Rejected, r.record.At = why, b.s.o.Ledger.Now()
-	b.publish(r.record, nil)
 }
 
 // maxReplays bounds how many replays are recorded in one life of a broker: they

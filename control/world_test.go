@@ -33,6 +33,10 @@ type world struct {
 	sandbox control.Sandbox
 	options control.Options
 	verbs   []caisson.Tool
+	counted string          // the file that done counts in; effects where it is empty
+	boxed   bool            // children have the verb of a program inside
+	others  []caisson.RunID // whose channels children serve too
+	name    string          // of the channel's directory; sandbox where it is empty
 
 	boot  atomic.Int64 // added to the clock that the service has
 	later atomic.Int64 // added to the ledger's
@@ -69,6 +73,23 @@ func newWorld(t testing.TB) *world {
 	w.sandbox = control.Sandbox{Dir: w.channel(), Record: caisson.SandboxRecord{ID: "s0123456789", Run: w.run, Engine: "none"}, Branch: "feature/x", Guide: "Ask."}
 	w.options = control.Options{Boot: func() time.Duration { return time.Duration(time.Now().UnixNano() + w.boot.Load()) }}
 	return w
+}
+
+// beside is another run in the same ledger, with a channel that only children
+// serve: those of the first.
+func (w *world) beside() *world {
+	w.t.Helper()
+	run := caisson.NewRunID()
+	o := &world{t: w.t, dir: w.dir, ledger: w.ledger, through: w.ledger, run: run, name: string(run), seen: make(chan struct{})}
+	if _, err := w.ledger.CreateRun(w.t.Context(), run, caisson.RunSpec{Root: run, Engine: "none", Preset: "sandboxed", OnUnknown: "tell", Session: caisson.SessionServed}); err != nil {
+		w.t.Fatal(err)
+	}
+	o.takeOver()
+	if _, err := w.ledger.MoveRun(w.t.Context(), o.drive, caisson.RunMove{To: caisson.RunRunning}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.others = append(w.others, run)
+	return o
 }
 
 func openLedger(t testing.TB, dir string, now func() time.Time) *sqlite.Ledger {
@@ -111,7 +132,12 @@ func (w *world) takeOver() {
 	w.drive = drive
 }
 
-func (w *world) channel() string { return filepath.Join(w.dir, "sandbox") }
+func (w *world) channel() string {
+	if w.name != "" {
+		return filepath.Join(w.dir, w.name)
+	}
+	return filepath.Join(w.dir, "sandbox")
+}
 func (w *world) effects() string { return filepath.Join(w.dir, "effects") }
 
 func (w *world) add(name string, effect caisson.Effect, open func(context.Context, caisson.Call) (caisson.Result, error)) {

@@ -12,37 +12,41 @@ import (
 	"github.com/caisson-run/caisson/internal/fault"
 )
 
-// Claim takes a request and returns its bytes; nobody else gets it. An error is
+// Claim takes a request and returns its bytes; nobody else gets it. Its file stays
+// out of sight until Release: when its owner dies before that, whoever opens the
+// channel next finds it (see Left). An error is
 //
 //   - fs.ErrNotExist where it is not there (any more): its client took it back,
 //     or another claimed it;
-//   - CodeRequestInvalid where it is nothing that may be read; it was removed, and
-//     the error may be shown inside;
+//   - CodeRequestInvalid where it is nothing that may be read; it is claimed all
+//     the same, and the error may be shown inside;
 //   - CodeDiskFull or CodeWriteFailed where it could not be moved and is where it
 //     was. The latter is not returned by Scan again.
 func (f *Files) Claim(id caisson.RequestID) ([]byte, error) {
 	if !id.Valid() {
 		return nil, fs.ErrNotExist
 	}
-	name := f.name(string(id)+".") + requestSuffix
-	if err := f.moveIn(string(id)+requestSuffix, name); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fs.ErrNotExist
+	name, left := f.claims.inherit(id)
+	if !left {
+		name = f.name(string(id)+".") + requestSuffix
+		if err := f.moveIn(string(id)+requestSuffix, name); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil, fs.ErrNotExist
+			}
+			refused := failed("claim a request", err)
+			if refused.Code == caisson.CodeWriteFailed {
+				f.scan.leaveOut(id)
+			}
+			return nil, refused
 		}
-		refused := failed("claim a request", err)
-		if refused.Code == caisson.CodeWriteFailed {
-			f.scan.leaveOut(id)
-		}
-		return nil, refused
+		_ = fault.Point("channel.claim.moved")
+		f.claims.add(id, name)
 	}
-	if err := fault.Point("channel.claim.moved"); err != nil {
-		return nil, failed("claim a request", err)
+	body, err := f.readRequest(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		f.claims.drop(id)
 	}
-	body, refused := f.readRequest(name)
-	if err := unix.Unlinkat(at(f.private), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		f.trash.add(name) // a directory, or a disk that does not do as it is told
-	}
-	return body, refused
+	return body, err
 }
 
 // moveIn moves an entry of requests into private, whatever it is.
@@ -79,7 +83,7 @@ func (f *Files) regain() error {
 func (f *Files) readRequest(name string) ([]byte, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(at(f.private), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return nil, fs.ErrNotExist // another has opened the channel meanwhile and put it back
+		return nil, fs.ErrNotExist // another has opened the channel meanwhile, and has it
 	}
 	if err := readable(&st); err != nil {
 		return nil, err

@@ -19,17 +19,22 @@ type batch struct {
 
 // read reads events until ctx ends or the instance is closed.
 func (w *Watcher) read(ctx context.Context, batches chan<- batch) {
-	buf := make([]byte, 64<<10)
+	// As much as the kernel keeps usually: who comes last would wait for several
+	// readings. What is not used of it is never touched.
+	buf := make([]byte, 1<<20)
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	var lost time.Time // when all were woken last
 	for {
-		n, err := w.events.Read(buf)
+		n, err := w.events.read(buf)
 		if err != nil {
-			return // its deadline, or it was closed
+			return // its end, or it was closed
 		}
 		b := parse(buf[:n])
 		wait := breather
+		if n > crowd {
+			wait = crowded
+		}
 		if b.all {
 			wait = max(breather, wakeAllEvery-time.Since(lost))
 			lost = time.Now().Add(wait)

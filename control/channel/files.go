@@ -13,7 +13,8 @@
 //   - nothing of a request's content, and no path of the host, is in an error
 //     that is meant for inside;
 //   - an answer is there whole or not at all, and once there it is never replaced;
-//   - who opens a channel takes it from whoever had it: he can publish nothing more.
+//   - who opens a channel takes it from whoever had it: he can publish nothing more;
+//   - a request that was claimed is found again until it is released, whoever dies.
 //
 // What it does not promise: that the sandbox does not fill the disk, and
 // anything about the channel's directory where others than its owner can write
@@ -63,8 +64,9 @@ type Files struct {
 	life  string // in names in private: others that are open there have another
 	count atomic.Int64
 
-	scan  scanner
-	trash trash
+	scan   scanner
+	claims claims
+	trash  trash
 
 	mu    sync.Mutex
 	kept  *list.List // of *kept, by the time of their last file, but where unweighed
@@ -75,11 +77,12 @@ type Files struct {
 }
 
 // Make opens the channel below dir, and makes what of it is not there; what is
-// there stays. A request that was claimed by somebody who died before it was
-// read is put back. Errors are CodeDiskFull and CodeWriteFailed.
+// there stays, also what others have claimed: see Left. Errors are CodeDiskFull
+// and CodeWriteFailed.
 func Make(dir string) (*Files, error) {
 	f := &Files{dir: dir, life: rand.Text()[:10], kept: list.New(), index: map[caisson.RequestID]*list.Element{}}
 	f.scan.stuck = map[caisson.RequestID]struct{}{}
+	f.claims.names, f.claims.left = map[caisson.RequestID][]string{}, map[caisson.RequestID]bool{}
 	err := os.MkdirAll(dir, dirMode)
 	if err == nil {
 		err = f.open()
@@ -146,10 +149,8 @@ func (f *Files) settle() error {
 		case strings.HasPrefix(name, gonePrefix):
 			f.trash.add(name)
 		case caisson.RequestID(id).Valid():
-			// Nobody knows of it yet: its client still waits for somebody to take it.
-			if err := unix.Renameat2(at(f.private), name, at(f.requests), id+requestSuffix, unix.RENAME_NOREPLACE); err != nil {
-				f.trash.add(name)
-			}
+			// It stays out of its client's reach, who would think that nobody took it.
+			f.claims.leave(caisson.RequestID(id), name)
 		default:
 			f.trash.add(name)
 		}

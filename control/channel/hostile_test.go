@@ -76,6 +76,8 @@ func TestCase_K01(t *testing.T) {
 			if body, err := f.Claim(id(2)); err != nil || string(body) != "good" {
 				t.Errorf("the next one: %q, %v", body, err)
 			}
+			f.Release(id(1))
+			f.Release(id(2))
 			for range 3 {
 				scan(t, f)
 			}
@@ -134,6 +136,7 @@ func TestManyFiles(t *testing.T) {
 			if _, err := f.Claim(id); err != nil {
 				t.Fatal(err)
 			}
+			f.Release(id)
 			claimed++
 		}
 	}
@@ -161,6 +164,7 @@ func TestManyFilesInADirectory(t *testing.T) {
 	if _, err := f.Claim(id(1)); caisson.CodeOf(err) != caisson.CodeRequestInvalid {
 		t.Fatal(err)
 	}
+	f.Release(id(1))
 	calls := 1
 	for scan(t, f); f.Counts().More; calls++ {
 		if calls > 100 {
@@ -280,6 +284,7 @@ func TestHostileWriter(t *testing.T) {
 		}
 		for _, id := range append(ids, id(0), id(1)) {
 			body, err := f.Claim(id)
+			f.Release(id)
 			switch {
 			case err == nil:
 				claimed[string(body)]++

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/internal/fault"
 )
 
 func TestTrim(t *testing.T) {
@@ -90,30 +89,5 @@ func TestTornAnswersAreRemovedAfterAStartOfTheMachine(t *testing.T) {
 	}
 	if err := again.Answer(answer(2, caisson.AnswerCompleted), []byte("payload")); err != nil || read(t, filepath.Join(responses, string(id(2))+".payload")) != "payload" {
 		t.Errorf("it was not made again: %v", err)
-	}
-}
-
-func TestAClaimOfTheDeadIsPutBack(t *testing.T) {
-	f, dir := open(t)
-	send(t, f, id(1), "one")
-	send(t, f, id(2), "two")
-	disarm := fault.Arm("channel.claim.moved", fault.EIO, 1)
-	_, err := f.Claim(id(1))
-	disarm()
-	if caisson.CodeOf(err) != caisson.CodeWriteFailed || len(scan(t, f)) != 1 {
-		t.Fatalf("%v", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "private", "new.X.1"), []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again := reopen(t, dir)
-	if got := scan(t, again); len(got) != 2 {
-		t.Errorf("listed %v", got)
-	}
-	if body, err := again.Claim(id(1)); err != nil || string(body) != "one" {
-		t.Errorf("%q, %v", body, err)
-	}
-	if left := private(t, dir); len(left) > 0 {
-		t.Errorf("left in private: %v", left)
 	}
 }

@@ -21,6 +21,10 @@ const (
 	// times that all are woken, so that a flood of them takes no processor.
 	breather     = time.Millisecond
 	wakeAllEvery = pollMin
+	// crowd are bytes of events at once that only a flood makes, of some channel;
+	// crowded is the time after that.
+	crowd   = 4 << 10
+	crowded = 10 * time.Millisecond
 )
 
 // WatcherOptions say how a watcher learns of requests.
@@ -42,7 +46,7 @@ type Watcher struct {
 
 	mu      sync.Mutex
 	closed  bool
-	events  *os.File // an inotify instance; nil: there are no events
+	events  *inotify // nil: there are no events
 	watched map[*watched]struct{}
 	byWatch map[int32]*watched
 }
@@ -68,11 +72,9 @@ func NewWatcher(opts WatcherOptions) *Watcher {
 	if opts.Poll {
 		return w
 	}
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return w // the user has no more of them: looking goes on without
+	if events, err := newInotify(); err == nil { // else the user has no more of them: looking goes on without
+		w.events = events
 	}
-	w.events = os.NewFile(uintptr(fd), "inotify")
 	return w
 }
 
@@ -102,13 +104,9 @@ func (w *Watcher) watchLocked(d *watched) {
 	if w.events == nil {
 		return
 	}
-	events, err := w.events.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = events.Control(func(fd uintptr) { // the file is open
+	_ = w.events.control(func(fd int) { // the file is open
 		at := fmt.Sprintf("/proc/self/fd/%d", d.dir.Fd())
-		if wd, err := unix.InotifyAddWatch(int(fd), at, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR); err == nil {
+		if wd, err := unix.InotifyAddWatch(fd, at, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR); err == nil {
 			d.watch = int32(wd)
 			w.byWatch[d.watch] = d
 		}
@@ -124,9 +122,7 @@ func (w *Watcher) remove(d *watched) {
 	delete(w.watched, d)
 	if d.watch >= 0 && w.byWatch[d.watch] == d {
 		delete(w.byWatch, d.watch)
-		if events, err := w.events.SyscallConn(); err == nil {
-			_ = events.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(d.watch)) })
-		}
+		_ = w.events.control(func(fd int) { _, _ = unix.InotifyRmWatch(fd, uint32(d.watch)) }) // it is open
 	}
 	d.dir.Close()
 }
@@ -145,7 +141,7 @@ func (w *Watcher) Close() error {
 	clear(w.watched)
 	clear(w.byWatch)
 	if w.events != nil {
-		w.events.Close()
+		w.events.close()
 	}
 	w.rouse()
 	return nil
@@ -168,8 +164,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if w.events != nil {
-		context.AfterFunc(ctx, func() { _ = w.events.SetReadDeadline(time.Now()) }) // it has deadlines, or is closed
-		reader.Go(func() { w.read(ctx, batches) })                                  // ends with ctx
+		context.AfterFunc(ctx, w.events.end)
+		reader.Go(func() { w.read(ctx, batches) }) // ends with ctx
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()

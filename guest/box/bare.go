@@ -226,8 +226,8 @@ func dropOwnCapabilities(*plan.Plan, *plan.Report) error {
 
 // filterBare applies the filter of a box that shares the host's network: no
 // sockets but pairs.
-func filterBare(p *plan.Plan, _ *plan.Report) error {
-	filter := bareProgram(p)
+func filterBare(p *plan.Plan, report *plan.Report) error {
+	filter := bareProgram(p, report.Landlock)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(filter)
@@ -243,10 +243,23 @@ var attributes = [...]uint32{
 	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT,
 }
 
+// shares are the calls that make, find and attach what System V and POSIX share
+// between processes. It is in no file system, so that Landlock says nothing of
+// it: without a namespace it is the host's, memory of the caller's other programs
+// among it, and stays when the box has ended.
+var shares = [...]uint32{
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL,
+	unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
+}
+
+// versionTruncate is the version of Landlock's interface that keeps truncate, by
+// a path, off files that may not be written.
+const versionTruncate = 3
+
 // bareProgram goes before the program of any box. Landlock knows no UDP, and of
 // unix sockets only the abstract ones, so that no socket can be made. Pairs can,
 // but not of datagrams: those could be sent to any address.
-func bareProgram(p *plan.Plan) []unix.SockFilter {
+func bareProgram(p *plan.Plan, version int) []unix.SockFilter {
 	const kind = 0xf // the others are flags
 	f := rule(
 		one(load(dataArch), jump(unix.BPF_JEQ, nativeArch, 1, 0), enosys, load(dataNumber)),
@@ -260,6 +273,12 @@ func bareProgram(p *plan.Plan) []unix.SockFilter {
 	// any file of the caller's. Programs know file systems that have none.
 	for _, number := range attributes {
 		f = append(f, on(number, enotsup)...)
+	}
+	for _, number := range shares {
+		f = append(f, on(number, enosys)...) // as a kernel without them says
+	}
+	if version < versionTruncate {
+		f = append(f, on(unix.SYS_TRUNCATE, eperm)...) // what is open for writing can be cut still
 	}
 	return append(f, program(p.Ptrace)...)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestBareFilter(t *testing.T) {
-	filter := bareProgram(&plan.Plan{})
+	filter, old := bareProgram(&plan.Plan{}, versionTruncate), bareProgram(&plan.Plan{}, versionTruncate-1)
 	const upper = 0xdeadbeef << 32
 	allow, eperm, enosys := uint32(unix.SECCOMP_RET_ALLOW), uint32(unix.SECCOMP_RET_ERRNO|unix.EPERM), uint32(unix.SECCOMP_RET_ERRNO|unix.ENOSYS)
 	none, other := uint32(unix.SECCOMP_RET_ERRNO|unix.EAFNOSUPPORT), uint32(unix.SECCOMP_RET_ERRNO|unix.EPROTONOSUPPORT)
@@ -39,6 +39,12 @@ func TestBareFilter(t *testing.T) {
 		{"pair of vsock", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, none},
 		{"mount", nativeArch, unix.SYS_MOUNT, [3]uint64{}, eperm},
 		{"clone3", nativeArch, unix.SYS_CLONE3, [3]uint64{}, enosys},
+		{"shared memory", nativeArch, unix.SYS_SHMAT, [3]uint64{}, enosys},
+		{"semaphores", nativeArch, unix.SYS_SEMGET, [3]uint64{}, enosys},
+		{"message queues", nativeArch, unix.SYS_MSGRCV, [3]uint64{}, enosys},
+		{"message queues by name", nativeArch, unix.SYS_MQ_OPEN, [3]uint64{}, enosys},
+		{"truncate", nativeArch, unix.SYS_TRUNCATE, [3]uint64{}, allow},
+		{"truncate what is open", nativeArch, unix.SYS_FTRUNCATE, [3]uint64{}, allow},
 	} {
 		var data [64]byte
 		put := func(at int, v uint64, n int) {
@@ -53,6 +59,13 @@ func TestBareFilter(t *testing.T) {
 		}
 		if got := runBare(t, filter, data); got != c.want {
 			t.Errorf("%s: %#x, want %#x", c.name, got, c.want)
+		}
+		want := c.want
+		if c.number == unix.SYS_TRUNCATE {
+			want = eperm
+		}
+		if got := runBare(t, old, data); got != want {
+			t.Errorf("%s, where Landlock has no right for truncate: %#x, want %#x", c.name, got, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package egress
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -10,9 +11,15 @@ import (
 )
 
 var (
-	errLongHead = errors.New("the request's head is longer than 64 KiB")
-	errBadHead  = errors.New("the request's head is not well formed")
+	errLongHead  = errors.New("the request's head is longer than 64 KiB")
+	errManyLines = fmt.Errorf("the request's head has more than %d lines", maxLines)
+	errBadHead   = errors.New("the request's head is not well formed")
 )
+
+// maxLines bounds the lines of a request's head: what is kept of each takes many
+// times the memory of a short one, and a program inside may have a request wait
+// on each of its connections.
+const maxLines = 256
 
 // peekHead waits for the whole head of a request and returns it unread.
 func (s *stream) peekHead() ([]byte, error) {
@@ -52,6 +59,9 @@ func headEnd(b []byte, from int) int {
 // colon. net/http drops the header where the request line names a host, so that
 // it has to be read here.
 func hostsIn(head []byte) ([]string, error) {
+	if bytes.Count(head, []byte("\n")) > maxLines {
+		return nil, errManyLines
+	}
 	lines := strings.Split(strings.TrimRight(string(head), "\r\n"), "\n")
 	var hosts []string
 	for i, line := range lines {

@@ -17,8 +17,9 @@ import (
 	"github.com/caisson-run/caisson/sandbox/egress/rule"
 )
 
-// maxAnswerHead bounds the head of an answer.
-const maxAnswerHead = 1 << 20
+// maxAnswerHead bounds the head of an answer, of which there may be one on each
+// connection. Browsers take as much.
+const maxAnswerHead = 256 << 10
 
 // serveHTTP serves requests one after the other; each is judged. fixed is where
 // the connection goes, or nil where each request says it.
@@ -333,7 +334,7 @@ func (s *stream) answerError(err error, req *http.Request) bool {
 			text += "\n" + hint
 		}
 		switch {
-		case errors.Is(err, errLongHead):
+		case errors.Is(err, errLongHead), errors.Is(err, errManyLines):
 			status = http.StatusRequestHeaderFieldsTooLarge
 		case errors.Is(err, errBadHead):
 			status = http.StatusBadRequest

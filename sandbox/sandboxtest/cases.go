@@ -66,6 +66,7 @@ func cases() []runnable {
 		{Case{"ReadOnly", files, "write to and look at the host's files"}, hostPathsAreReadOnly},
 		{Case{"Marks", files, "change modes, owners, times and attributes of the host's files"}, hostFilesKeepTheirMarks},
 		{Case{"Exchanged", files, "exchange a directory for links that lead out while the file service works in it"}, exchangedDirectoriesLeadNowhere},
+		{Case{"Shared", files, "read shared memory of the host's programs, and leave some on the host"}, hostSharesNoMemory},
 		{Case{"ReadOnlyWorkspace", files, "write to a read-only workspace"}, workspaceMayBeReadOnly},
 		{Case{"Hidden", files, "read, replace and copy hidden files, by command, file service, glob and grep"}, filesAreHidden},
 		{Case{"HiddenLater", files, "read hidden files that are added, replaced and moved in meanwhile"}, filesAddedLaterAreHidden},

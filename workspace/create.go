@@ -376,11 +376,17 @@ func (c *creation) fill(ctx context.Context) error {
 	return cmp.Or(branchErr, err)
 }
 
-// makeBranch makes the branch, only if it is not there, and pins the base.
+// makeBranch makes the branch, only if it is not there, and pins the base. The pin
+// comes first, as git writes one after the other: where it is ended between the
+// two, or after both, the pin tells whose the branch is.
 func (c *creation) makeBranch(ctx context.Context) error {
-	branch, kept := "refs/heads/"+c.ws.Branch, pin(c.ws.ID, "base")
+	c.undo = append(c.undo, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		_ = c.w.unmakeBranch(ctx, c.ws)
+	})
 	err := c.w.updateRefs(ctx, c.repo, "caisson: workspace "+c.ws.Name,
-		refUpdate{branch, c.ws.Base, absent}, refUpdate{kept, c.ws.Base, absent})
+		refUpdate{pin(c.ws.ID, "base"), c.ws.Base, absent}, refUpdate{"refs/heads/" + c.ws.Branch, c.ws.Base, absent})
 	if err != nil {
 		var exit *exitError
 		if errors.As(err, &exit) && (strings.Contains(exit.complaint, "exists; cannot create") || strings.Contains(exit.complaint, "already exists")) {
@@ -396,11 +402,6 @@ func (c *creation) makeBranch(ctx context.Context) error {
 		}
 		return failed("make the branch", err)
 	}
-	c.undo = append(c.undo, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-		defer cancel()
-		_ = c.w.updateRefs(ctx, c.repo, "", refUpdate{branch, absent, c.ws.Base}, refUpdate{kept, absent, c.ws.Base})
-	})
 	return nil
 }
 

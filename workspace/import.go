@@ -271,7 +271,8 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 		return w.diverge(ctx, repo, ws, seen, old, commit, "commits that were imported before were rewritten inside")
 	default:
 		result.Rewritten = true
-		updates = append(updates, refUpdate{inside(ws.ID) + "was/" + old, old, ""})
+		// Git writes one after the other: what is left behind is kept before it is.
+		updates = append([]refUpdate{{inside(ws.ID) + "was/" + old, old, ""}}, updates...)
 	}
 	if err := w.updateRefs(ctx, repo, "caisson: import", updates...); err != nil {
 		return result, err

@@ -98,7 +98,7 @@ func (l *look) tree(ctx context.Context, box Box) error {
 	var namesErr error
 	var beside sync.WaitGroup
 	beside.Go(func() { names, namesErr = l.toldToOverlook(ctx, box) }) // ends with the command
-	status, err := l.ask(ctx, box, statusArgs[:]...)
+	status, err := l.askStatus(ctx, box)
 	beside.Wait()
 	if err = errors.Join(err, namesErr); err == nil {
 		err = l.readStatus(status)
@@ -116,6 +116,17 @@ func (l *look) tree(ctx context.Context, box Box) error {
 func (l *look) ask(ctx context.Context, box Box, argv ...string) ([]byte, error) {
 	out := &limitedBuffer{limit: maxOutput}
 	_, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{Argv: argv, Stdout: out, Env: l.gitEnv()})
+	return out.Bytes(), err
+}
+
+// askStatus asks git inside for the status of the tree. What it could not look at
+// is unknown: it says so, and succeeds.
+func (l *look) askStatus(ctx context.Context, box Box) ([]byte, error) {
+	out := &limitedBuffer{limit: maxOutput}
+	said, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{Argv: statusArgs[:], Stdout: out, Env: l.gitEnv()})
+	if err == nil && unlooked.MatchString(said) {
+		l.lose(LossUnknown, "a part of the tree", said)
+	}
 	return out.Bytes(), err
 }
 

@@ -56,10 +56,14 @@ func (l *look) ignoredIn(ctx context.Context, box Box, m caisson.Submodule) erro
 	}
 	defer root.Close()
 	out := &limitedBuffer{limit: maxOutput}
-	if _, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{
+	said, err := l.w.insideCommand(ctx, l.ws, box, caisson.Command{
 		Argv: statusArgs[:], Stdout: out, Env: []string{"GIT_DIR=" + m.GitDir, "GIT_WORK_TREE=" + filepath.Join(l.ws.Path, m.Path)},
-	}); err != nil {
+	})
+	if err != nil {
 		return err
+	}
+	if unlooked.MatchString(said) {
+		l.lose(LossUnknown, "a part of the submodule at "+printable(m.Path), said)
 	}
 	for _, item := range splitZ(out.Bytes()) {
 		kind, rest, ok := strings.Cut(item, " ")

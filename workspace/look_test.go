@@ -130,3 +130,17 @@ func TestStagedAloneIsPinned(t *testing.T) {
 		})
 	}
 }
+
+// Git that reads an index in two parts sets the time of one of them. A look at a
+// workspace whose agent keeps its index so is no change of it.
+func TestLookAtIndexInParts(t *testing.T) {
+	wd, ws := trashWorld(t, "git config core.splitIndex true && echo x >n1 && git add n1 && sleep 0.05 && ls $(git rev-parse --git-dir)/sharedindex.*")
+	permit := discard(t, wd.inspect(ws))
+	if _, err := wd.w.Remove(t.Context(), permit, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	wd.restore(ws)
+	if found := wd.inspect(ws); found.Unstable || !found.Has(workspace.LossChange) {
+		t.Errorf("unstable %v, found %v", found.Unstable, found.Losses)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"regexp"
 	"runtime"
 	"slices"
 	"sync"
@@ -33,6 +34,11 @@ const (
 	// them again. Beyond it their times, sizes and inodes have to do.
 	maxContents = 1 << 30
 )
+
+// indexPart is the name of the part of an index that git does not write again: it
+// is called by its content. Each git that reads the index sets its time, so that
+// none removes it for its age; that is no change.
+var indexPart = regexp.MustCompile(`^sharedindex\.([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // walk takes the marks of a directory without following anything in it. One more
 // directory is looked at side by side than there are processors, so that none of
@@ -90,6 +96,9 @@ func (w *walk) dir(ctx context.Context, fd int, rel string, depth int) (is mark,
 		if err = unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			err = &fs.PathError{Op: "look at", Path: path.Join(rel, name), Err: err}
 			break
+		}
+		if indexPart.MatchString(name) {
+			st.Mtim, st.Ctim = unix.Timespec{}, unix.Timespec{}
 		}
 		directory := st.Mode&unix.S_IFMT == unix.S_IFDIR
 		if directory && w.skip != nil && w.skip(path.Join(rel, name)) {

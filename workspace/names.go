@@ -17,6 +17,10 @@ import (
 // put around it, each part of it still is the name of a file.
 const maxBranch = 200
 
+// maxBranchParts bounds how many parts it has: each is a directory of references
+// and of logs, which are looked at inside down to a depth.
+const maxBranchParts = maxRefDepth - 2
+
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // checkName refuses what cannot be the name of a workspace of a repository, or
@@ -57,6 +61,8 @@ func (c *creation) checkBranchName() error {
 		return refuse("it is not UTF-8, and a record of it would not be exact")
 	case len(branch) > maxBranch:
 		return refuse("it is longer than 200 bytes")
+	case strings.Count(branch, "/") >= maxBranchParts:
+		return refuse("it has more than 30 parts")
 	case strings.HasPrefix(branch, "-"):
 		return refuse("git would take it for an option")
 	case strings.HasPrefix(branch, "refs/"):

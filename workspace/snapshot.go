@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,8 @@ GIT_DIR=$CAISSON_SHADOW GIT_WORK_TREE=$CAISSON_TREE GIT_INDEX_FILE=$kept.$CAISSO
 export GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
 cd "$CAISSON_TREE"
 rm -f "$kept".*
+sparse=
+[ "$(git config --bool core.sparseCheckout || :)" != true ] || sparse=--sparse # new files elsewhere too
 begin() {
 	rm -f "$kept" "$GIT_INDEX_FILE"
 	if ! cp -p "$GIT_DIR/index" "$GIT_INDEX_FILE" 2>/dev/null; then
@@ -48,12 +51,16 @@ begin() {
 		git read-tree HEAD
 	fi
 	git ls-files -z | git update-index -z --no-assume-unchanged --stdin
-	[ "$(git config --bool core.sparseCheckout || :)" = true ] || git ls-files -z | git update-index -z --no-skip-worktree --stdin
+	[ "$sparse" ] || git ls-files -z | git update-index -z --no-skip-worktree --stdin
 	git $parts update-index -q --refresh >/dev/null || : # files that are as they were are not written anew
 }
 gather() {
 	how=0
-	git $parts -c advice.addEmbeddedRepo=false -c core.safecrlf=false add -A --ignore-errors . >&2 || how=$?
+	git $parts -c advice.addEmbeddedRepo=false -c core.safecrlf=false add -A --ignore-errors $sparse . >&2 || how=$?
+	if [ "$how" = 129 ] && [ "$sparse" ]; then # a git that adds those without being told to
+		sparse=
+		gather
+	fi
 }
 usable() { [ "$how" != none ] && git ls-files -- caisson-none >/dev/null 2>&1; }
 how=none
@@ -144,6 +151,10 @@ func (w *Workspaces) SnapshotNow(ctx context.Context, ws caisson.Workspace, give
 	return snap, err
 }
 
+// unlooked is what git says, and succeeds, where it could not look into a directory
+// or at a file: it goes on as if nothing was there, or nothing had changed.
+var unlooked = regexp.MustCompile(`could not open directory|: (Permission denied|File name too long|Input/output error|Stale file handle)`)
+
 // treeLook is a look at a tree from inside, under the workspace's lock.
 type treeLook struct {
 	w    *Workspaces
@@ -209,7 +220,7 @@ func (t *treeLook) take(ctx context.Context, message string) (Snapshot, error) {
 	}
 	now := taken{fields[0], fields[1], fields[2]}
 	snap := Snapshot{Commit: now.Commit, Changed: now != before}
-	if len(fields) > 3 {
+	if len(fields) > 3 || unlooked.MatchString(complaint) {
 		if snap.Partial = cmp.Or(complaint, "some files could not be read"); diskCode(nil, complaint) == caisson.CodeDiskFull {
 			return Snapshot{}, caisson.Errorf(caisson.CodeDiskFull, "there is no room to keep the tree of %s: %s", ws.Name, complaint)
 		}

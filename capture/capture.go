@@ -22,6 +22,8 @@ const (
 	DefaultCap = 40_000
 	// DefaultSpillCap keeps one command from filling a disk.
 	DefaultSpillCap = 1 << 30
+	// DefaultSpillRoom keeps all commands of a run together from filling it.
+	DefaultSpillRoom = 4 << 30
 	// slack is how much more than the tail is held, so that the seams between
 	// clusters are seen before the cut: longer than any cluster that is a
 	// character and not a trick.
@@ -36,6 +38,10 @@ type Options struct {
 	// is not there; nobody else may write above it. Empty: nothing is kept.
 	SpillPath string
 	SpillCap  int64 // bytes; 0: DefaultSpillCap
+	// SpillRoom is how many bytes all files of the directory may have together; 0:
+	// DefaultSpillRoom. Those that are written at the same time may exceed it, each
+	// by what it has.
+	SpillRoom int64
 	// Read says, in the notice, how the spill is read; %s in it is its path. Empty:
 	// "read it in parts: %s".
 	Read string
@@ -72,6 +78,9 @@ func New(opts Options) *Writer {
 	}
 	if opts.SpillCap <= 0 {
 		opts.SpillCap = DefaultSpillCap
+	}
+	if opts.SpillRoom <= 0 {
+		opts.SpillRoom = DefaultSpillRoom
 	}
 	if opts.Read == "" {
 		opts.Read = "read it in parts: %s"
@@ -125,7 +134,7 @@ func (w *Writer) openSpill() {
 		w.spilled = errNotWanted
 		return
 	}
-	if w.spill, w.spilled = newSpill(w.opts.SpillPath, w.opts.SpillCap); w.spilled == nil {
+	if w.spill, w.spilled = newSpill(w.opts.SpillPath, w.opts.SpillCap, w.opts.SpillRoom); w.spilled == nil {
 		w.keep(w.head)
 	}
 }

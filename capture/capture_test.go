@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -106,6 +107,37 @@ func TestSpillStopsAtItsCap(t *testing.T) {
 	}
 	if !strings.Contains(out.Text, "the first 100000 bytes are kept") {
 		t.Errorf("text %q", out.Text)
+	}
+}
+
+// All spills of a directory together are bounded, also many that are tiny.
+func TestSpillsShareTheirRoom(t *testing.T) {
+	dir := t.TempDir()
+	spill := func(name string, size int) capture.Output {
+		w := capture.New(capture.Options{Cap: 300, SpillPath: filepath.Join(dir, name), SpillRoom: 100_000})
+		_, _ = w.Write(bytes.Repeat([]byte("y"), size))
+		return w.Finish()
+	}
+	if out := spill("first", 80_000); out.Spill == nil || out.Spill.Bytes != 80_000 || out.SpillErr != nil {
+		t.Errorf("%+v", out)
+	}
+	if out := spill("second", 80_000); out.Spill == nil || out.Spill.Bytes != 20_000 || !strings.Contains(out.Text, "the first 20000 bytes are kept") {
+		t.Errorf("%+v", out)
+	}
+	if out := spill("third", 80_000); out.Spill != nil || out.SpillErr == nil || !strings.Contains(out.Text, "not kept") {
+		t.Errorf("%+v", out)
+	}
+	dir = t.TempDir()
+	kept := 0
+	for i := range 100 {
+		w := capture.New(capture.Options{Cap: 300, SpillPath: filepath.Join(dir, strconv.Itoa(i)), SpillRoom: 100_000})
+		_, _ = w.Write([]byte("\xff"))
+		if w.Finish().Spill != nil {
+			kept++
+		}
+	}
+	if kept != 25 {
+		t.Errorf("%d tiny spills are kept", kept)
 	}
 }
 

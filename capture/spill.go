@@ -29,15 +29,41 @@ const spillBuf = 32 << 10
 
 // newSpill makes the file. O_EXCL makes it ours and new, and follows no link. Its
 // directory is made when the first output needs it: most never do.
-func newSpill(path string, limit int64) (*spill, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+func newSpill(path string, limit, room int64) (*spill, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of spills: %w", err)
+	}
+	used, err := usedIn(dir)
+	if err != nil {
+		return nil, fmt.Errorf("look at the other spills: %w", err)
+	}
+	if limit = min(limit, room-used); limit <= 0 {
+		return nil, fmt.Errorf("the other spills have %d bytes, and all of them may have %d", used, room)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make spill: %w", err)
 	}
 	return &spill{file: f, hash: sha256.New(), cap: limit, path: path, buf: make([]byte, 0, spillBuf)}, nil
+}
+
+// leastUsed is what a file takes of a disk at least.
+const leastUsed = 4 << 10
+
+// usedIn is what the files of a directory take of the disk.
+func usedIn(dir string) (int64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	used := int64(0)
+	for _, entry := range entries {
+		if info, err := entry.Info(); err == nil { // it may be gone
+			used += max(info.Size(), leastUsed)
+		}
+	}
+	return used, nil
 }
 
 // write keeps p as far as the cap allows.

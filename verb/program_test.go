@@ -74,6 +74,18 @@ func (s *stage) run(input string) caisson.Result {
 	return result
 }
 
+// once calls do when there is a file of that name in the repository; it ends with
+// that, or with ctx.
+func (s *stage) once(ctx context.Context, name string, do func()) {
+	for ctx.Err() == nil {
+		if _, err := os.Stat(filepath.Join(s.dir, name)); err == nil {
+			do()
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
 func TestProgramOfTheHost(t *testing.T) {
 	s := newStage(t, []declared.Field{{Name: "title", Type: declared.String, Max: 100}}, "sh", "-c", `pwd; echo "$1|$2|$TOKEN|$HOME|$CAISSON_EFFECT_ID"; exit 3`, "sh", "{title}", "{branch}")
 	s.verb.Env = []string{"TOKEN", "NOTHING"}
@@ -165,9 +177,9 @@ func TestArgumentsThatAreLeftOut(t *testing.T) {
 // says until then what it said.
 func TestProgramThatHangs(t *testing.T) {
 	for name, line := range map[string]string{
-		"takes no signal": `trap "" TERM INT HUP; echo begun; while :; do sleep 1; done`,
-		"is stopped":      `echo begun; kill -STOP $$`,
-		"hangs in a pipe": `echo begun; sleep 600 | sleep 600`,
+		"takes no signal": `trap "" TERM INT HUP; echo begun; : >up; while :; do sleep 1; done`,
+		"is stopped":      `echo begun; : >up; kill -STOP $$`,
+		"hangs in a pipe": `echo begun; : >up; sleep 600 | sleep 600`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, nil, "sh", "-c", line)
@@ -176,8 +188,9 @@ func TestProgramThatHangs(t *testing.T) {
 				t.Fatal(err)
 			}
 			id := x.Identity()
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, &caisson.CauseError{Cause: caisson.CauseDeadline})
-			defer cancel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			go s.once(ctx, "up", func() { cancel(&caisson.CauseError{Cause: caisson.CauseDeadline}) })
 			result, err := x.Open(ctx)
 			if err != nil || !strings.HasPrefix(result.Text, "begun\n") {
 				t.Errorf("%+v, %v", result, err)
@@ -206,15 +219,7 @@ func TestProgramThatForksAway(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			if rest != "" {
-				go func() { // ends with the file, or the test
-					for ctx.Err() == nil {
-						if _, err := os.Stat(filepath.Join(s.dir, "pid")); err == nil {
-							cancel(&caisson.CauseError{Cause: caisson.CauseUser})
-							return
-						}
-						<-time.After(5 * time.Millisecond)
-					}
-				}()
+				go s.once(ctx, "pid", func() { cancel(&caisson.CauseError{Cause: caisson.CauseUser}) })
 			}
 			result, err := x.Open(ctx)
 			raw, readErr := os.ReadFile(filepath.Join(s.dir, "pid"))

@@ -128,19 +128,21 @@ func TestFlood(t *testing.T) {
 				}
 			}()
 			quiet := f.boxes[2].Dir
-			before := askFor(t, quiet, 2*time.Second)
+			before := askFor(t, quiet, time.Second)
 			for _, box := range f.boxes[:2] {
 				startFlood(t, flood{box.Dir, kind})
 			}
-			<-time.After(2 * time.Second) // until what was saved is spent
+			<-time.After(time.Second) // until what was saved is spent
 			began, cpu := time.Now(), used()
-			during := askFor(t, quiet, 5*time.Second)
+			during := askFor(t, quiet, 3*time.Second)
 			share := float64(used()-cpu) / float64(time.Since(began))
 			t.Logf("%.0f %% of a processor; answers before in %v, during in %v at the median, %v at most", 100*share, before[len(before)/2], during[len(during)/2], during[len(during)-1])
-			if share > 0.5 {
+			if share > 0.4 {
 				t.Errorf("it takes %.0f %% of a processor", 100*share)
 			}
-			if median := during[len(during)/2]; median > 50*time.Millisecond {
+			// A disk that others use as well makes both slow.
+			most := max(50*time.Millisecond, 8*before[len(before)/2])
+			if median := during[len(during)/2]; median > most {
 				t.Errorf("others are answered after %v", median)
 			}
 		})

@@ -21,8 +21,8 @@ const (
 	pacePause = 20 * time.Millisecond
 	// paceRequest is what taking a request costs beside finding it: it is recorded
 	// and answered by others, so that no clock of the loop tells. paceCrowd is that
-	// of each beyond those that can run at once: clients that wait for their answers
-	// do not send so many, and who is served by the same ledger waits for all.
+	// of each beyond those that can run at once, of which clients that wait for
+	// their answers do not send so many.
 	paceRequest = 200 * time.Microsecond
 	paceCrowd   = time.Millisecond
 )
@@ -62,10 +62,15 @@ func (p *pace) spend(d time.Duration) {
 	p.count()
 }
 
-// spendOn notes that n requests were taken at once.
-func (p *pace) spendOn(n int) {
+// spendOn notes that n requests were taken at once, which took some time: if they
+// were many, that is also the time for which others had to wait for the ledger.
+func (p *pace) spendOn(n int, took time.Duration) {
 	few := min(n, caisson.ControlRunning)
-	p.spend(time.Duration(few)*paceRequest + time.Duration(n-few)*paceCrowd)
+	cost := time.Duration(few)*paceRequest + time.Duration(n-few)*paceCrowd
+	if n > few {
+		cost = max(cost, took)
+	}
+	p.spend(cost)
 }
 
 func (p *pace) owes() bool { return p.debt > 0 }

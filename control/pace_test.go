@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/caisson-run/caisson"
 )
 
 // A channel spends what it has saved at once, and then its part of the time that
@@ -58,9 +60,18 @@ func TestPace(t *testing.T) {
 		if wait := q.wait(now); wait > 0 {
 			t.Fatalf("a quiet one waits %v", wait)
 		}
-		q.spendOn(1)
+		q.spendOn(1, time.Second)
 		q.looked(now, false)
 		now = now.Add(2 * time.Millisecond)
+	}
+	// Many at once cost what others had to wait for them.
+	before := q.debt
+	if q.spendOn(caisson.ControlRunning+1, time.Millisecond); q.debt-before != 4*paceRequest+paceCrowd {
+		t.Errorf("five cost %v", q.debt-before)
+	}
+	before = q.debt
+	if q.spendOn(caisson.ControlRunning+1, time.Second); q.debt-before != time.Second {
+		t.Errorf("five that took a second cost %v", q.debt-before)
 	}
 	for _, each := range []*pace{a, b, m, p, q} {
 		each.end()

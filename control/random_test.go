@@ -168,9 +168,10 @@ func (d *drawn) do(s step) {
 		r.Version = 7
 	case "directory":
 		path := filepath.Join(w.channel(), caisson.ControlRequests, string(r.ID)+".json")
-		if err := os.MkdirAll(filepath.Join(path, "inner"), 0o700); err != nil {
+		if err := os.Mkdir(path, 0o700); err != nil {
 			d.t.Error(err)
 		}
+		_ = os.Mkdir(filepath.Join(path, "inner"), 0o700) // or it was taken by then
 		d.asked[s.box] = append(ids, r.ID)
 		return
 	case "stale":

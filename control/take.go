@@ -56,8 +56,9 @@ func (b *Broker) take() (more bool) {
 		if b.ctx.Err() != nil || !b.taking() || len(b.unsaid) > 0 {
 			return more
 		}
+		began := time.Now()
 		b.record(b.claimSome(some, seen))
-		if b.pace.spendOn(len(some)); b.pace.owes() {
+		if b.pace.spendOn(len(some), time.Since(began)); b.pace.owes() {
 			break // the others are found again when that is paid
 		}
 	}

@@ -45,6 +45,11 @@ func TestRandomOperations(t *testing.T) {
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
 			m.step(t, rt)
 		}
+		for _, run := range machineRuns {
+			if err := m.requests(t, rt, m.ledgers[0], run); err != nil && caisson.CodeOf(err) != caisson.CodeNotFound {
+				rt.Fatal(err)
+			}
+		}
 		if err := m.ledgers[0].Check(t.Context()); err != nil {
 			rt.Fatalf("%s: %v", caisson.CodeOf(err), err)
 		}

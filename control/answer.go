@@ -137,14 +137,19 @@ func exitOf(outcome caisson.Outcome, result caisson.Result) int {
 	}
 }
 
-// payloadOf reads the bytes that an answer promises; none where they are gone.
-func payloadOf(a caisson.ControlAnswer, call *caisson.CallRecord) []byte {
+// payloadOf reads the bytes that an answer promises, with redact's changes; none
+// where they are gone.
+func payloadOf(a caisson.ControlAnswer, call *caisson.CallRecord, redact func(string) string) []byte {
 	if a.Payload == 0 || call == nil || call.Result == nil || call.Result.Spill == nil {
 		return nil
 	}
 	raw, err := readSpill(call.Result.Spill.Path, a.Payload)
 	if err != nil {
 		return nil
+	}
+	if redact != nil {
+		raw = []byte(redact(string(raw)))
+		raw = raw[:min(len(raw), maxPayload)]
 	}
 	return raw
 }

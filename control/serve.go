@@ -270,7 +270,7 @@ func (b *Broker) project(ctx context.Context, r caisson.RequestRecord, call *cai
 	if answer.State == caisson.AnswerAccepted || answer.State == caisson.AnswerWaiting {
 		return b.files().Accept(answer)
 	}
-	payload := payloadOf(answer, call)
+	payload := payloadOf(answer, call, b.s.o.Redact)
 	answer.Payload = int64(len(payload))
 	b.mu.Lock()
 	b.published++

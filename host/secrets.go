@@ -20,6 +20,16 @@ func redact(c config.Config) func(string) string {
 	return redactEnv(os.Environ(), c)
 }
 
+// hideSecrets is redact with the person's config as it is now; where that cannot
+// be read, what is called a secret is taken out still.
+func (h *Host) hideSecrets(text string) string {
+	c, _ := h.configWith(repoFiles{})
+	if hide := redact(c); hide != nil {
+		return hide(text)
+	}
+	return text
+}
+
 func redactEnv(environ []string, c config.Config) func(string) string {
 	type secret struct{ name, value string }
 	var all []secret

@@ -75,7 +75,7 @@ func TestSpillIsNeverMadeThroughALinkOrOverAFile(t *testing.T) {
 	if err := os.WriteFile(taken, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{link, taken, filepath.Join(dir, "none", "spill")} {
+	for _, path := range []string{link, taken, filepath.Join(taken, "spill")} {
 		w := capture.New(capture.Options{Cap: 200, SpillPath: path})
 		if n, err := w.Write(make([]byte, 5000)); n != 5000 || err != nil {
 			t.Errorf("Write = %d, %v", n, err)
@@ -90,6 +90,24 @@ func TestSpillIsNeverMadeThroughALinkOrOverAFile(t *testing.T) {
 	}
 	if got, _ := os.ReadFile(taken); string(got) != "mine" {
 		t.Errorf("the file was changed: %q", got)
+	}
+}
+
+// The directory is made with the first spill in it, for nobody else to look into.
+func TestSpillMakesItsDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spill", "run")
+	w := capture.New(capture.Options{Cap: 100, SpillPath: filepath.Join(dir, "call")})
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("it is there before there is anything to keep")
+	}
+	whole := bytes.Repeat([]byte("a line\n"), 100)
+	_, _ = w.Write(whole)
+	out := w.Finish()
+	if kept, err := os.ReadFile(filepath.Join(dir, "call")); err != nil || !bytes.Equal(kept, whole) || out.SpillErr != nil {
+		t.Errorf("%d bytes, %v, %v", len(kept), err, out.SpillErr)
+	}
+	if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", st, err)
 	}
 }
 

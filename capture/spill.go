@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/caisson-run/caisson"
@@ -26,9 +28,17 @@ type spill struct {
 
 const spillBuf = 32 << 10
 
-// newSpill makes the file. O_EXCL makes it ours and new, and follows no link.
+// newSpill makes the file, and the directory that it is to be in, where there is
+// none yet: most calls spill nothing. O_EXCL makes the file ours and new, and
+// follows no link.
 func newSpill(path string, limit int64) (*spill, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | syscall.O_NOFOLLOW
+	f, err := os.OpenFile(path, flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			f, err = os.OpenFile(path, flags, 0o600)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make spill: %w", err)
 	}

@@ -94,6 +94,24 @@ func TestSpillIsNeverMadeThroughALinkOrOverAFile(t *testing.T) {
 	}
 }
 
+// The directory is made with the first spill in it, for nobody else to look into.
+func TestSpillMakesItsDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spill", "run")
+	w := capture.New(capture.Options{Cap: 100, SpillPath: filepath.Join(dir, "call")})
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("it is there before there is anything to keep")
+	}
+	whole := bytes.Repeat([]byte("a line\n"), 100)
+	_, _ = w.Write(whole)
+	out := w.Finish()
+	if kept, err := os.ReadFile(filepath.Join(dir, "call")); err != nil || !bytes.Equal(kept, whole) || out.SpillErr != nil {
+		t.Errorf("%d bytes, %v, %v", len(kept), err, out.SpillErr)
+	}
+	if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
 func TestSpillStopsAtItsCap(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spill")
 	w := capture.New(capture.Options{Cap: 300, SpillPath: path, SpillCap: 100_000})

@@ -151,9 +151,9 @@ func exitOf(outcome caisson.Outcome, result caisson.Result) int {
 	}
 }
 
-// withPayload reads the bytes that an answer promises. Where they are gone, or not
-// all there, the answer says so.
-func withPayload(a caisson.ControlAnswer, call *caisson.CallRecord) (caisson.ControlAnswer, []byte) {
+// withPayload reads the bytes that an answer promises, with redact's changes. Where
+// they are gone, or not all there, the answer says so.
+func withPayload(a caisson.ControlAnswer, call *caisson.CallRecord, redact func(string) string) (caisson.ControlAnswer, []byte) {
 	if a.Payload == 0 || call == nil || call.Result == nil || call.Result.Spill == nil {
 		a.Payload = 0
 		return a, nil
@@ -164,6 +164,11 @@ func withPayload(a caisson.ControlAnswer, call *caisson.CallRecord) (caisson.Con
 	}
 	a.Payload = int64(len(raw))
 	a.Produced = producedOf(a, *call.Result)
+	if redact != nil {
+		raw = []byte(redact(string(raw)))
+		raw = raw[:min(len(raw), caisson.ControlPayload)]
+		a.Payload = int64(len(raw))
+	}
 	return a, raw
 }
 

@@ -98,6 +98,28 @@ func TestAnswersSayWhatIsLeftOut(t *testing.T) {
 	}
 }
 
+// What the airlock takes out of an answer's text is not in its payload either.
+func TestPayloadsHoldNoSecrets(t *testing.T) {
+	w := newWorld(t)
+	w.options.Redact = strings.NewReplacer("the-secret", "[TOKEN]").Replace
+	spill := filepath.Join(w.dir, "spill")
+	whole := bytes.Repeat([]byte("a line with the-secret\xff\n"), 10_000)
+	if err := os.WriteFile(spill, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.add("large", caisson.EffectRead, func(context.Context, caisson.Call) (caisson.Result, error) {
+		return caisson.Result{Text: "a part", Spill: &caisson.Spill{Path: spill, Bytes: int64(len(whole)), Total: int64(len(whole)), SHA256: caisson.DigestOf(whole)}}, nil
+	})
+	w.start()
+	id := w.ask("large", `{}`)
+	answer := w.answer(id)
+	want := bytes.ReplaceAll(whole, []byte("the-secret"), []byte("[TOKEN]"))
+	raw, err := os.ReadFile(filepath.Join(w.channel(), caisson.ControlResponses, string(id)+".payload"))
+	if err != nil || !bytes.Equal(raw, want) || answer.Payload != int64(len(want)) {
+		t.Errorf("%d bytes of %d, with %v, %v: %.60q", len(raw), answer.Payload, len(want), err, raw)
+	}
+}
+
 // A new generation closes what the old one left open, and knows nothing of its ids.
 func TestNewGeneration(t *testing.T) {
 	w := newWorld(t)

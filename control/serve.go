@@ -270,7 +270,7 @@ func (b *Broker) project(ctx context.Context, r caisson.RequestRecord, call *cai
 	if answer.State == caisson.AnswerAccepted || answer.State == caisson.AnswerWaiting {
 		return b.files().Accept(answer)
 	}
-	answer, payload := withPayload(answer, call)
+	answer, payload := withPayload(answer, call, b.s.o.Redact)
 	b.mu.Lock()
 	b.published++
 	if answer.Payload > 0 {

@@ -40,6 +40,10 @@ type Options struct {
 	// Boot is the time since the machine began, also that during which it was
 	// suspended; nil asks the kernel. No clock of a sandbox is ever looked at.
 	Boot func() time.Duration
+	// Redact takes the person's secrets out of the whole output of a verb, as the
+	// airlock does out of its text: a program of the host may have had them. Nil:
+	// it is given as it is.
+	Redact func(string) string
 }
 
 // Service holds the brokers of one process. A broker costs no process, and no

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,6 +159,33 @@ func TestBreachesEndTheGuest(t *testing.T) {
 				t.Errorf("the guest ended with %q: %v (the command with %v)", code, c.Err(), err)
 			}
 		})
+	}
+}
+
+// A list of more than was asked for is not read: what is short as bytes is much
+// as values.
+func TestListsAreBounded(t *testing.T) {
+	for name, ask := range map[string]func(*guest.Client) error{
+		"glob": func(c *guest.Client) error { _, err := c.Files().Glob(t.Context(), ".", "*", 10); return err },
+		"grep": func(c *guest.Client) error {
+			_, err := c.Files().Grep(t.Context(), caisson.GrepQuery{Dir: ".", Pattern: "x", Limit: 2, Context: 2})
+			return err
+		},
+	} {
+		for n, want := range map[int]caisson.Code{10: "", 11: caisson.CodeGuestProtocol} {
+			c, l := connect(t)
+			one := map[string]string{"glob": `""`, "grep": `{}`}[name]
+			go func() {
+				for h, err := l.in.Next(); err == nil && h.Type != wire.TypeFile; h, err = l.in.Next() {
+					_ = l.in.Skip(h.Length)
+				}
+				go l.drain()
+				_, _ = l.conn.Write(append(raw(wire.TypeOut, 1, "["+strings.Repeat(one+",", n-1)+one+"]"), raw(wire.TypeDone, 1, "{}")...))
+			}()
+			if err := ask(c); caisson.CodeOf(err) != want {
+				t.Errorf("%s with %d: %v, want %q", name, n, err, want)
+			}
+		}
 	}
 }
 

@@ -1,8 +1,11 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -70,8 +73,8 @@ func (f files) Glob(ctx context.Context, dir, pattern string, limit int) (caisso
 	if err != nil {
 		return caisson.GlobResult{}, err
 	}
-	var paths []caisson.Bytes
-	if err := f.list(raw, &paths); err != nil {
+	paths, err := list[caisson.Bytes](f.c, raw, limit)
+	if err != nil {
 		return caisson.GlobResult{}, err
 	}
 	return caisson.GlobResult{Paths: wire.Strings(paths), Total: done.Total}, nil
@@ -89,8 +92,8 @@ func (f files) Grep(ctx context.Context, q caisson.GrepQuery) (caisson.GrepResul
 	if err != nil {
 		return caisson.GrepResult{}, err
 	}
-	var found []wire.Match
-	if err := f.list(raw, &found); err != nil {
+	found, err := list[wire.Match](f.c, raw, q.Limit*(2*max(q.Context, 0)+1))
+	if err != nil {
 		return caisson.GrepResult{}, err
 	}
 	result := caisson.GrepResult{Total: done.Total, Skipped: done.Skipped}
@@ -100,16 +103,42 @@ func (f files) Grep(ctx context.Context, q caisson.GrepQuery) (caisson.GrepResul
 	return result, nil
 }
 
-func (f files) list(raw []byte, v any) error {
+// list reads a list of at most so many: the shortest take thirty times their
+// bytes once they are read. A guest that sends more is cut off.
+func list[T any](c *Client, raw []byte, most int) ([]T, error) {
 	if len(raw) == 0 {
-		return nil
+		return nil, nil
 	}
-	if err := json.Unmarshal(raw, v); err != nil {
+	all, err := readList[T](json.NewDecoder(bytes.NewReader(raw)), most)
+	if err != nil {
 		err = breach("its list cannot be read: %w", err)
-		f.c.cut(err)
-		return err
+		c.cut(err)
+		return nil, err
 	}
-	return nil
+	return all, nil
+}
+
+func readList[T any](dec *json.Decoder, most int) (all []T, err error) {
+	switch begin, err := dec.Token(); {
+	case err != nil:
+		return nil, err
+	case begin == nil:
+		return nil, nil // the guest's for none
+	case begin != json.Delim('['):
+		return nil, errors.New("it is no list")
+	}
+	for dec.More() {
+		if len(all) == most {
+			return nil, fmt.Errorf("it has more than the %d that were asked for", most)
+		}
+		var one T
+		if err := dec.Decode(&one); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	_, err = dec.Token() // the end of the list
+	return all, err
 }
 
 func info(path string, done wire.Done) caisson.FileInfo {

@@ -32,7 +32,7 @@ func (h *Host) brokers() *control.Service {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.service == nil {
-		c.service = control.New(control.Options{Ledger: h.Ledger, Watcher: channel.NewWatcher(channel.WatcherOptions{}), Present: h.present})
+		c.service = control.New(control.Options{Ledger: h.Ledger, Watcher: channel.NewWatcher(channel.WatcherOptions{}), Present: h.present, Redact: h.hideSecrets})
 		c.boxes, c.ended = map[caisson.SandboxID]caisson.Sandbox{}, make(chan error, 1)
 		var life context.Context
 		life, c.stop = context.WithCancel(context.Background())

@@ -73,24 +73,3 @@ func (h *Host) Cancel(ctx context.Context, id caisson.RunID) (caisson.Run, error
 	}
 	return r, err
 }
-
-// minSecret is the length below which a value is too common to be taken out
-// wherever it stands.
-const minSecret = 8
-
-// redact returns what takes the values of the person's keys and tokens out of
-// texts before they are written.
-func redact() func(string) string {
-	var pairs []string
-	for _, entry := range os.Environ() {
-		name, value, _ := strings.Cut(entry, "=")
-		secret := strings.HasSuffix(name, "_KEY") || strings.HasSuffix(name, "_TOKEN") || strings.HasSuffix(name, "_SECRET") || strings.HasSuffix(name, "_PASSWORD")
-		if secret && len(value) >= minSecret {
-			pairs = append(pairs, value, "["+name+"]")
-		}
-	}
-	if len(pairs) == 0 {
-		return nil
-	}
-	return strings.NewReplacer(pairs...).Replace
-}

@@ -111,7 +111,7 @@ func (s *session) running(ctx context.Context) error {
 }
 
 func (s *session) move(ctx context.Context, move caisson.RunMove) error {
-	if hide := redact(); hide != nil {
+	if hide := redact(s.config); hide != nil {
 		move.Text = hide(move.Text)
 	}
 	_, err := s.host.Ledger.MoveRun(ctx, s.drive, move)

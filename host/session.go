@@ -273,7 +273,7 @@ func (s *session) airlockOptions() airlock.Options {
 		park = -1
 	}
 	return airlock.Options{
-		Ledger: s.host.Ledger, Judge: s.policy, Redact: redact(),
+		Ledger: s.host.Ledger, Judge: s.policy, Redact: redact(s.config),
 		ReviewExpiry: c.Review.Expire, ApprovalTTL: c.Review.UseFor, ParkAfter: park,
 		OnUnknown: s.run.Spec.OnUnknown, Unattended: s.policy.Preset() == gate.Unattended,
 		Observe: func(n airlock.Notice) {
@@ -374,7 +374,7 @@ func ofInside(ctx context.Context, err error) bool {
 }
 
 func (s *session) note(ctx context.Context, text string) error {
-	if hide := redact(); hide != nil {
+	if hide := redact(s.config); hide != nil {
 		text = hide(text)
 	}
 	return s.host.Ledger.Append(context.WithoutCancel(ctx), s.drive, caisson.EventNote, map[string]any{"text": text})

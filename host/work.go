@@ -39,7 +39,7 @@ func (s *session) work(ctx context.Context, opts DriveOptions) error {
 	}
 	k := kernel.New(kernel.Options{
 		Ledger: s.host.Ledger, Model: m, Door: s.door, Tools: tools, System: s.systemText(),
-		Instructions: instructions, TurnEnd: s.turnEnd, Ending: s.endChannel, Redact: redact(), Observe: opts.Observe,
+		Instructions: instructions, TurnEnd: s.turnEnd, Ending: s.endChannel, Redact: redact(s.config), Observe: opts.Observe,
 	})
 	s.notice = k.Notice
 	_, err = k.Run(ctx, s.drive)

@@ -50,7 +50,9 @@ func HoldCommand(ctx context.Context, o CommandOptions) (caisson.Executor, error
 		Read: cmp.Or(o.Kept, "all of it is kept outside the sandbox, in %s; to look at more, write it to a file and read that"),
 	}
 	if o.SpillDir != "" {
-		opts.SpillPath = filepath.Join(o.SpillDir, spillName(o.Call))
+		if opts.SpillCap = spillCap(o.SpillDir); opts.SpillCap > 0 {
+			opts.SpillPath = filepath.Join(o.SpillDir, spillName(o.Call))
+		}
 	}
 	out := capture.New(opts)
 	cmd := o.Command

@@ -252,6 +252,14 @@ var shares = [...]uint32{
 	unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 }
 
+// onlySelf allows a call where an argument says that it is of the caller itself.
+func onlySelf(arguments ...uint32) (f []unix.SockFilter) {
+	for _, a := range arguments {
+		f = append(f, low(a), jump(unix.BPF_JEQ, 0, 1, 0), eperm)
+	}
+	return append(f, allow)
+}
+
 // versionTruncate is the version of Landlock's interface that keeps truncate, by
 // a path, off files that may not be written.
 const versionTruncate = 3
@@ -260,7 +268,10 @@ const versionTruncate = 3
 // unix sockets only the abstract ones, so that no socket can be made. Pairs can,
 // but not of datagrams: those could be sent to any address.
 func bareProgram(p *plan.Plan, version int) []unix.SockFilter {
-	const kind = 0xf // the others are flags
+	const (
+		kind          = 0xf // the others are flags
+		ioprioProcess = 1   // IOPRIO_WHO_PROCESS (linux/ioprio.h)
+	)
 	f := rule(
 		one(load(dataArch), jump(unix.BPF_JEQ, nativeArch, 1, 0), enosys, load(dataNumber)),
 		on(unix.SYS_SOCKET, eafnosupport),
@@ -276,6 +287,13 @@ func bareProgram(p *plan.Plan, version int) []unix.SockFilter {
 	}
 	for _, number := range shares {
 		f = append(f, on(number, enosys)...) // as a kernel without them says
+	}
+	// Without a pid namespace these slow down, or hold up, any program of the
+	// caller's on the host, and whoever has no privilege cannot undo it.
+	f = append(f, on(unix.SYS_SETPRIORITY, onlySelf(0, 1)...)...) // PRIO_PROCESS is 0
+	f = append(f, on(unix.SYS_IOPRIO_SET, rule(one(low(0), jump(unix.BPF_JEQ, ioprioProcess, 1, 0), eperm), onlySelf(1))...)...)
+	for _, number := range []uint32{unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR} {
+		f = append(f, on(number, onlySelf(0)...)...)
 	}
 	if version < versionTruncate {
 		f = append(f, on(unix.SYS_TRUNCATE, eperm)...) // what is open for writing can be cut still

@@ -44,6 +44,16 @@ func TestBareFilter(t *testing.T) {
 		{"message queues", nativeArch, unix.SYS_MSGRCV, [3]uint64{}, enosys},
 		{"message queues by name", nativeArch, unix.SYS_MQ_OPEN, [3]uint64{}, enosys},
 		{"truncate", nativeArch, unix.SYS_TRUNCATE, [3]uint64{}, allow},
+		{"own priority", nativeArch, unix.SYS_SETPRIORITY, [3]uint64{0, 0, 19}, allow},
+		{"another's priority", nativeArch, unix.SYS_SETPRIORITY, [3]uint64{0, 1234, 19}, eperm},
+		{"the user's priority", nativeArch, unix.SYS_SETPRIORITY, [3]uint64{2, 0, 19}, eperm},
+		{"the group's priority, upper half", nativeArch, unix.SYS_SETPRIORITY, [3]uint64{upper | 1, upper, 19}, eperm},
+		{"own turn at disks", nativeArch, unix.SYS_IOPRIO_SET, [3]uint64{1, 0}, allow},
+		{"another's turn at disks", nativeArch, unix.SYS_IOPRIO_SET, [3]uint64{1, 1234}, eperm},
+		{"the user's turn at disks", nativeArch, unix.SYS_IOPRIO_SET, [3]uint64{3, 0}, eperm},
+		{"own schedule", nativeArch, unix.SYS_SCHED_SETSCHEDULER, [3]uint64{0, 5}, allow},
+		{"another's schedule", nativeArch, unix.SYS_SCHED_SETSCHEDULER, [3]uint64{1234, 5}, eperm},
+		{"another's attributes", nativeArch, unix.SYS_SCHED_SETATTR, [3]uint64{upper | 1234}, eperm},
 		{"truncate what is open", nativeArch, unix.SYS_FTRUNCATE, [3]uint64{}, allow},
 	} {
 		var data [64]byte

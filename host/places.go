@@ -145,6 +145,9 @@ func (h *Host) gather(ctx context.Context, ws caisson.Workspace, want MergeReque
 		return err
 	}
 	if uncommitted.Len() > 0 {
+		if err := h.committable(ctx, ws); err != nil {
+			return err
+		}
 		if !want.Commit {
 			return caisson.Errorf(caisson.CodeWorkspaceDirty, "there are changes in the workspace that are not committed").
 				WithHint("Look with `caisson workspace diff`; commit them with `--commit`.").With("stat", uncommitted.String())
@@ -158,6 +161,27 @@ func (h *Host) gather(ctx context.Context, ws caisson.Workspace, want MergeReque
 		}
 	}
 	return h.bringHome(ctx, ws, box)
+}
+
+// committable refuses where what is in the tree is no work on the workspace's
+// branch: a commit of it would go elsewhere, or hold a conflict.
+func (h *Host) committable(ctx context.Context, ws caisson.Workspace) error {
+	branch, operations, err := h.workspaces.Inside(ctx, ws)
+	switch {
+	case err != nil:
+		return err
+	case len(operations) > 0:
+		return caisson.Errorf(caisson.CodeWorkspaceDirty, "a %s is under way inside workspace %s", operations[0], ws.Name).
+			WithHint("End it there first: `caisson sandbox shell %s`.", ws.Name)
+	case branch == ws.Branch:
+		return nil
+	}
+	on := "no branch is checked out"
+	if branch != "" {
+		on = fmt.Sprintf("branch %q is checked out", branch)
+	}
+	return caisson.Errorf(caisson.CodeWorkspaceDirty, "inside workspace %s %s, and what it has is not on %s", ws.Name, on, ws.Branch).
+		WithHint("Bring it there inside, with `git switch %s` and `git merge`: `caisson sandbox shell %s`.", ws.Branch, ws.Name)
 }
 
 // bringHome imports what was committed inside; commits that the branch cannot

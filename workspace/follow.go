@@ -79,7 +79,7 @@ func (w *Workspaces) Follow(ctx context.Context, ws caisson.Workspace, given Box
 	if kept, err := w.descends(ctx, repo, tip, seen.Tip); err != nil {
 		return done, err
 	} else if !kept {
-		updates = append(updates, refUpdate{inside(ws.ID) + "was/" + seen.Tip, seen.Tip, ""})
+		updates = append(updates, refUpdate{inside(ws.ID) + keptWas + seen.Tip, seen.Tip, ""})
 	}
 	if err := w.updateRefs(ctx, repo, "caisson: follow", updates...); err != nil {
 		return done, failed("keep the commits of "+ws.Branch, err)

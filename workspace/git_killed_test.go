@@ -62,32 +62,32 @@ func TestGitKilledWhileItMakesTheBranch(t *testing.T) {
 	}
 }
 
-// What a rewritten branch leaves behind is kept also where git was killed while it
-// moved the branch.
+// What a rewritten branch leaves behind, be it the workspace's or another one, is
+// kept also where git was killed while it moved the reference.
 func TestGitKilledWhileItMovesARewrittenBranch(t *testing.T) {
-	wd := newWorld(t)
-	ws := wd.create(workspace.CreateSpec{Name: "r1"})
-	box := newBox(t, ws)
-	inside(t, box, "git commit -q --allow-empty -m left")
-	wd.importOK(ws, box, workspace.ImportOptions{})
-	left := wd.git("rev-parse", ws.Branch)
-	inside(t, box, "git commit -q --amend --allow-empty -m rewritten && git reflog expire --expire=now --all")
-	program := filepath.Join(wd.home, "git")
-	wd.write(program, strings.NewReplacer("HOW", onlyFirst, "WHICH", "/was/").Replace(killedAfterRefs))
-	wd.must(os.Chmod(program, 0o755))
-	w := workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: wd.env(), Git: program})
-	_, err := w.Import(t.Context(), ws, box, workspace.ImportOptions{AllowRewrite: true})
-	if !exists(filepath.Join(wd.home, "killed")) {
-		t.Fatalf("git was not killed: %v", err)
-	}
-	if got, err := w.Import(t.Context(), ws, box, workspace.ImportOptions{AllowRewrite: true}); err != nil || got.Diverged != "" {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	if wd.git("log", "-1", "--format=%s", ws.Branch) != "rewritten" {
-		t.Error("the branch was not moved")
-	}
-	wd.git("reflog", "expire", "--expire=now", "--all")
-	if got := wd.git("for-each-ref", "--contains="+left, "refs/caisson/inside/"+string(ws.ID)); !strings.Contains(got, "/was/") {
-		t.Errorf("nothing of ours keeps %s: %q", left, got)
+	for name, switched := range map[string]string{"its own": "true", "another": "git switch -q -c side"} {
+		t.Run(name, func(t *testing.T) {
+			wd := newWorld(t)
+			ws := wd.create(workspace.CreateSpec{Name: "r1"})
+			box := newBox(t, ws)
+			left := inside(t, box, switched+" && git commit -q --allow-empty -m left && git rev-parse HEAD")
+			wd.importOK(ws, box, workspace.ImportOptions{})
+			inside(t, box, "git commit -q --amend --allow-empty -m rewritten && git reflog expire --expire=now --all")
+			program := filepath.Join(wd.home, "git")
+			wd.write(program, strings.NewReplacer("HOW", onlyFirst, "WHICH", "/was/").Replace(killedAfterRefs))
+			wd.must(os.Chmod(program, 0o755))
+			w := workspace.New(workspace.Options{StateDir: wd.state, Ledger: wd.store, Env: wd.env(), Git: program})
+			_, err := w.Import(t.Context(), ws, box, workspace.ImportOptions{AllowRewrite: true})
+			if !exists(filepath.Join(wd.home, "killed")) {
+				t.Fatalf("git was not killed: %v", err)
+			}
+			if got, err := w.Import(t.Context(), ws, box, workspace.ImportOptions{AllowRewrite: true}); err != nil || got.Diverged != "" {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			wd.git("reflog", "expire", "--expire=now", "--all")
+			if got := wd.git("for-each-ref", "--contains="+left, "refs/caisson/inside/"+string(ws.ID)); !strings.Contains(got, "/was/") {
+				t.Errorf("nothing of ours keeps %s: %q", left, got)
+			}
+		})
 	}
 }

@@ -271,8 +271,7 @@ func (w *Workspaces) moveBranch(ctx context.Context, repo *repository, ws caisso
 		return w.diverge(ctx, repo, ws, seen, old, commit, "commits that were imported before were rewritten inside")
 	default:
 		result.Rewritten = true
-		// Git writes one after the other: what is left behind is kept before it is.
-		updates = append([]refUpdate{{inside(ws.ID) + "was/" + old, old, ""}}, updates...)
+		updates = append(updates, refUpdate{inside(ws.ID) + keptWas + old, old, ""})
 	}
 	if err := w.updateRefs(ctx, repo, "caisson: import", updates...); err != nil {
 		return result, err
@@ -394,7 +393,7 @@ func (w *Workspaces) pinOthers(ctx context.Context, from source, moved string, b
 			kept, _ = w.descends(ctx, from.repo, id, old) // not known: pinned
 		}
 		if !kept {
-			named = append(named, refUpdate{from.prefix + "was/" + old, old, ""})
+			named = append(named, refUpdate{from.prefix + keptWas + old, old, ""})
 		}
 	}
 	if len(named) == 0 {

@@ -37,6 +37,17 @@ type gitState struct {
 	logged     []string // commits that logs name
 }
 
+// underWay lists the operations that are not done in a git directory.
+func underWay(root *os.Root) []string {
+	var found []string
+	for _, op := range operations {
+		if _, err := root.Lstat(op.file); err == nil && !slices.Contains(found, op.name) {
+			found = append(found, op.name)
+		}
+	}
+	return found
+}
+
 func tooManyLogs() error {
 	return caisson.Errorf(caisson.CodeImportHeld, "the logs of references are too large to be looked at")
 }
@@ -45,12 +56,7 @@ func tooManyLogs() error {
 // been written to deceive: nothing is followed out of root, and sizes and counts
 // are bounded.
 func readGitState(root *os.Root) (gitState, error) {
-	var s gitState
-	for _, op := range operations {
-		if _, err := root.Lstat(op.file); err == nil && !slices.Contains(s.operations, op.name) {
-			s.operations = append(s.operations, op.name)
-		}
-	}
+	s := gitState{operations: underWay(root)}
 	l := findLogged(root, fetchHead)
 	if l.over {
 		return s, tooManyLogs()

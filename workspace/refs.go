@@ -2,12 +2,14 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -28,7 +30,26 @@ const (
 // absent, or "" where any value may be replaced.
 type refUpdate struct{ name, to, old string }
 
-// updateRefs moves references in one transaction: all or none.
+// keptWas begins, below a prefix of ours, the names of what a reference led to
+// before it was moved.
+const keptWas = "was/"
+
+// keepFirst brings updates into the order in which git, which may be killed,
+// writes them one after the other: what is left behind is kept before it is left.
+func keepFirst(updates []refUpdate) []refUpdate {
+	first := func(u refUpdate) int {
+		if strings.HasPrefix(u.name, ownRefs) && strings.Contains(u.name, "/"+keptWas) {
+			return 0
+		}
+		return 1
+	}
+	updates = slices.Clone(updates)
+	slices.SortStableFunc(updates, func(a, b refUpdate) int { return cmp.Compare(first(a), first(b)) })
+	return updates
+}
+
+// updateRefs moves references in one transaction: all or none, unless git is
+// killed while it writes them.
 func (w *Workspaces) updateRefs(ctx context.Context, repo *repository, message string, updates ...refUpdate) error {
 	if len(updates) == 0 {
 		return nil
@@ -38,7 +59,7 @@ func (w *Workspaces) updateRefs(ctx context.Context, repo *repository, message s
 		zero = strings.Repeat("0", 64)
 	}
 	var b bytes.Buffer
-	for _, u := range updates {
+	for _, u := range keepFirst(updates) {
 		old := u.old
 		if old == absent {
 			old = zero

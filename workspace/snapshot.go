@@ -44,11 +44,15 @@ cd "$CAISSON_TREE"
 rm -f "$kept".*
 sparse=
 [ "$(git config --bool core.sparseCheckout || :)" != true ] || sparse=--sparse # new files elsewhere too
+unmerged() { git diff --no-ext-diff --name-only -z --diff-filter=U; }
 begin() {
 	rm -f "$kept" "$GIT_INDEX_FILE"
 	if ! cp -p "$GIT_DIR/index" "$GIT_INDEX_FILE" 2>/dev/null; then
 		rm -f "$GIT_INDEX_FILE"
 		git read-tree HEAD
+	fi
+	if [ "$(git ls-files -u | head -c 1)" ]; then # files in conflict, which have no marks, and of which git marks none
+		unmerged | git update-index -z --add --remove --stdin || unmerged | git update-index -z --force-remove --stdin
 	fi
 	git ls-files -z | git update-index -z --no-assume-unchanged --stdin
 	[ "$sparse" ] || git ls-files -z | git update-index -z --no-skip-worktree --stdin

@@ -79,7 +79,7 @@ func (t *treeLook) keepModule(ctx context.Context, m caisson.Submodule, ref, mes
 	}
 	updates := []refUpdate{{ref, got.Commit, cmp.Or(pins[ref], absent)}}
 	if was := pins[ref]; was != "" && was != got.Commit { // of the same turn, before a crash
-		updates = append(updates, refUpdate{pin(t.ws.ID, "was/") + was, was, ""})
+		updates = append(updates, refUpdate{pin(t.ws.ID, keptWas) + was, was, ""})
 	}
 	if err := t.w.updateRefs(ctx, of.repo, "", updates...); err != nil {
 		return kept, failed("keep the snapshot of "+of.ws.Name, err)

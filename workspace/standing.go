@@ -41,6 +41,21 @@ func (w *Workspaces) Merged(ctx context.Context, common, branch, into string) (m
 	return tree == now, true, err
 }
 
+// Inside tells which branch is checked out inside a workspace, "" for none, and
+// what is under way there: a merge, a rebase and the like. It is read as data.
+func (w *Workspaces) Inside(ctx context.Context, ws caisson.Workspace) (branch string, operations []string, err error) {
+	if err := w.Check(ctx, ws); err != nil {
+		return "", nil, err
+	}
+	root, err := boundShadow(ws)
+	if err != nil {
+		return "", nil, err
+	}
+	defer root.Close()
+	refs, err := readRefs(root)
+	return refs.head, underWay(root), err
+}
+
 // Tree returns the git tree of what a workspace holds now: files that are not
 // committed too, ignored ones not. Nothing keeps it.
 func (w *Workspaces) Tree(ctx context.Context, ws caisson.Workspace, given Box) (string, error) {

@@ -217,8 +217,11 @@ func (w *Workspaces) tidyUnborn(ctx context.Context, noted caisson.Workspace) er
 	ws, err := w.opts.Ledger.Workspace(ctx, noted.ID)
 	recorded := err == nil
 	switch {
-	case recorded && ws.Removed: // its maker was ended while it took it back
-		return w.unmake(ctx, ws)
+	case recorded && ws.Removed:
+		if _, err := os.Lstat(w.trash(ws.ID)); !errors.Is(err, fs.ErrNotExist) {
+			return err // it was done, and went to the trash since, with all that keeps its commits
+		}
+		return w.unmake(ctx, ws) // its maker was ended while it took it back
 	case recorded && ws.Run == "":
 		return nil
 	case recorded:

@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -248,4 +249,28 @@ func testUnlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside(t, box, change)
+}
+
+// The note of a maker that was killed when all was done does no harm to a
+// workspace that went to the trash since.
+func TestNoteOfAWorkspaceInTheTrash(t *testing.T) {
+	t.Parallel()
+	wd, ws := trashWorld(t, "git commit -q --allow-empty -m side && git branch side && git reset -q --hard HEAD~1 && echo x >loose")
+	wd.remove(discard(t, wd.inspect(ws)))
+	raw, err := json.Marshal(ws)
+	wd.must(err)
+	note := filepath.Join(wd.state, "making", string(ws.ID))
+	wd.write(note, string(raw))
+	before := wd.git("for-each-ref")
+	if !strings.Contains(before, string(ws.ID)+"/base") {
+		t.Fatal(before)
+	}
+	wd.must(wd.w.Tidy(t.Context()))
+	if exists(note) {
+		t.Error("the note is still there")
+	}
+	if got := wd.git("for-each-ref"); got != before {
+		t.Errorf("before:\n%s\nnow:\n%s", before, got)
+	}
+	wd.restore(ws)
 }

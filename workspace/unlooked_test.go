@@ -59,3 +59,42 @@ func TestSnapshotOfFilesBesideSparseCheckout(t *testing.T) {
 		}
 	}
 }
+
+// The first look at a tree may come in the middle of a merge: files in conflict
+// are in the snapshot as they are.
+func TestFirstSnapshotInConflict(t *testing.T) {
+	for name, after := range map[string]string{"as git left it": "true", "with a file that is gone": "rm a.txt", "with one that cannot be read": "chmod 000 a.txt"} {
+		t.Run(name, func(t *testing.T) {
+			wd := newWorld(t)
+			wd.boxes()
+			ws := wd.create(workspace.CreateSpec{Name: "r1"})
+			box := newBox(t, ws)
+			inside(t, box, "git branch other && echo uno >a.txt && git commit -qam one && git switch -q other && echo dos >a.txt && git commit -qam two && git switch -q - && ! git merge -q other && echo new >n && "+after)
+			snap, err := wd.w.Snapshot(t.Context(), ws, box, "r1", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := wd.git("show", snap.Commit+":n"); got != "new" {
+				t.Errorf("n is %q", got)
+			}
+			got, err := wd.tryGit(wd.repo, "show", snap.Commit+":a.txt")
+			switch name {
+			case "as git left it":
+				if err != nil || !strings.Contains(got, "<<<<<<<") || !strings.Contains(got, "dos") {
+					t.Errorf("a.txt is %q, %v", got, err)
+				}
+			case "with a file that is gone":
+				if err == nil {
+					t.Errorf("a.txt is %q", got)
+				}
+			default:
+				if snap.Partial == "" {
+					t.Error("nothing is said of what could not be read")
+				}
+			}
+			if got := inside(t, box, "git ls-files -u | wc -l"); got != "3" {
+				t.Errorf("the conflict inside has %s sides", got)
+			}
+		})
+	}
+}

@@ -149,7 +149,7 @@ func (h *Host) yield(ctx context.Context, r caisson.Run, ws caisson.Workspace, h
 		return nil, err
 	}
 	text := hold.By + " holds its workspace: " + hold.Reason
-	if _, _, err := exchange(ctx, conn, servingRequest{Op: opYield, Run: r.ID, Text: text}, nil, nil); err != nil {
+	if _, _, err := h.patience().exchange(ctx, conn, servingRequest{Op: opYield, Run: r.ID, Text: text}, nil, nil); err != nil {
 		return nil, servingError(err)
 	}
 	use, err := h.occupy(ctx, ws, r.ID)

@@ -163,10 +163,27 @@ type TaskEdit struct {
 	// called on an empty task, and what it makes must have the content of the
 	// first (CodeTaskConflict); the first is returned then.
 	Change func(*Task) error
+	// New is what a task is held against that is made by this edit.
+	New TaskNew
 	// Activity is what the history says of it. N and At are given by the ledger.
 	Activity TaskActivity
 	// Content is kept by its digest, which Change puts into an artifact.
 	Content []byte
+}
+
+// TaskNew is what a new task is held against, in the transaction that makes it:
+// what others have made is seen, and nobody comes between. Where the key is in use
+// nothing is made, and of these only Free counts.
+type TaskNew struct {
+	// Free gives it the first branch that is no other's who is not over: the one
+	// that Change names, or that with "-2", "-3", … at its end. For a key that is in
+	// use each of them is the same content.
+	Free bool
+	// Unworked refuses a branch that has a workspace in the task's repository
+	// (CodeBranchExists).
+	Unworked bool
+	// Most refuses a task whose creator has made that many (CodeRefused); 0: any number.
+	Most int
 }
 
 // TaskFilter chooses tasks. Newest first.
@@ -174,5 +191,16 @@ type TaskFilter struct {
 	IDs        []TaskID
 	Repository string
 	States     []TaskState
-	Limit      int // 0: all
+	// Work chooses those whose work is done in a workspace; with Repository. Nil: all.
+	Work *TaskWork
+	// Moving chooses those with a move under way.
+	Moving bool
+	Limit  int // 0: all
+}
+
+// TaskWork is where tasks are worked on. Chosen is a task whose workspace is one of
+// these, or whose branch is. Those that fit are found without reading others.
+type TaskWork struct {
+	Workspaces []WorkspaceID
+	Branches   []string
 }

@@ -29,15 +29,18 @@ type Workspace struct {
 	Branch  string        `json:"branch"`             // short name: "caisson/r7k2"
 	Base    string        `json:"base"`               // commit it started from, full hexadecimal
 	BaseRef string        `json:"base_ref,omitempty"` // branch it started from
-	Run     RunID         `json:"run,omitempty"`      // that made it
-	By      string        `json:"by"`
-	Created time.Time     `json:"created"`
-	Removed bool          `json:"removed,omitempty"`
-	Binding Binding       `json:"binding"`
-	Shadow  string        `json:"shadow"` // git directory that is used inside, absolute; of a clone Path/.git
-	Cover   string        `json:"cover"`  // file shown in place of Path/.git; of a clone empty
-	Home    string        `json:"home"`
-	Objects []string      `json:"objects"` // object directories borrowed read-only, also those of submodules and of Git LFS
+	// Settings is the commit that the repository's settings and workflows are read
+	// at, where Base is not a person's choice. Empty: Base.
+	Settings string    `json:"settings,omitempty"`
+	Run      RunID     `json:"run,omitempty"` // that made it
+	By       string    `json:"by"`
+	Created  time.Time `json:"created"`
+	Removed  bool      `json:"removed,omitempty"`
+	Binding  Binding   `json:"binding"`
+	Shadow   string    `json:"shadow"` // git directory that is used inside, absolute; of a clone Path/.git
+	Cover    string    `json:"cover"`  // file shown in place of Path/.git; of a clone empty
+	Home     string    `json:"home"`
+	Objects  []string  `json:"objects"` // object directories borrowed read-only, also those of submodules and of Git LFS
 	// Submodules of the base; their trees are the workspace's own, and shown
 	// inside only.
 	Submodules []Submodule `json:"submodules,omitempty"`

@@ -36,7 +36,7 @@ func (b *bench) docker(ctx context.Context) (e *container.Engine, cli func(args 
 		return nil, nil, nil, err
 	}
 	e = container.New(container.Options{
-		Name: container.Docker, Endpoint: endpoint, Image: image, StateDir: dir,
+		Name: container.Docker, Endpoint: endpoint, Images: container.Images{Image: image}, StateDir: dir,
 		Guest: func() ([]byte, error) { return os.ReadFile(guest) },
 	})
 	if _, err := e.Probe(ctx); err != nil {

@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
 )
 
 // Watcher tells of files that come into directories.
@@ -65,17 +64,9 @@ type Service struct {
 // checks, and files that come - begins with Run.
 func New(o Options) *Service {
 	if o.Boot == nil {
-		o.Boot = sinceBoot
+		o.Boot = process.SinceBoot
 	}
 	return &Service{o: o, brokers: map[*Broker]bool{}, engines: map[string]*engine{}}
-}
-
-func sinceBoot() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0 // a kernel without it does not stall either
-	}
-	return time.Duration(t.Nano())
 }
 
 const (

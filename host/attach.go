@@ -105,10 +105,13 @@ func (h *Host) Hold(ctx context.Context, id caisson.RunID, opts ServeOptions) er
 	return h.detach(ctx, r, append(args, "--", string(id))...)
 }
 
+// attachBound is how long a holder that lives may take to let a viewer in.
+const attachBound = 15 * time.Second
+
 // Attach looks at a session's terminal. When it returns the run is as it was
 // then; a session that has ended, or that waits for a review, is no error.
 func (h *Host) Attach(ctx context.Context, id caisson.RunID, view terminal.View) (terminal.Went, caisson.Run, error) {
-	for {
+	for began := time.Now(); ; {
 		r, err := h.Ledger.Run(ctx, id)
 		if err != nil || r.State.Terminal() || r.Lease.Instance == "" {
 			return terminal.WentEnded, r, err
@@ -117,7 +120,7 @@ func (h *Host) Attach(ctx context.Context, id caisson.RunID, view terminal.View)
 		if err != nil {
 			return terminal.WentLost, r, err
 		}
-		went, err := terminal.Attach(ctx, h.socketOf(id, holder.ID), view)
+		went, err := terminal.Attach(ctx, socketOf(id, holder), view)
 		switch {
 		case err == nil && went == terminal.WentEnded:
 			r, err = h.Await(ctx, id) // its work is brought home
@@ -133,8 +136,10 @@ func (h *Host) Attach(ctx context.Context, id caisson.RunID, view terminal.View)
 			continue
 		case caisson.CodeOf(err) != caisson.CodeNotFound || process.InstanceLiveness(holder) != caisson.Alive:
 			return went, r, err
+		case time.Since(began) > attachBound:
+			return went, r, notAnswering(holder.Process, id)
 		}
-		// Its holder is about to go.
+		// Its holder is about to go, or does not answer.
 		waiting, done := context.WithTimeout(ctx, time.Second)
 		_, err = h.Ledger.Wait(waiting, id, r.Events)
 		done()

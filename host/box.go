@@ -30,11 +30,13 @@ func (h *Host) openEngines() []caisson.Engine {
 
 // containerEngine returns a container engine, as the user set it up.
 func (h *Host) containerEngine(name string) *container.Engine {
-	c := h.Config.Containers
 	return container.New(container.Options{
-		Name: name, Guest: h.guest, StateDir: h.Paths.State, Env: h.env,
-		Image: c.Image, Base: c.Base, Refresh: c.Refresh, Notice: h.notice,
+		Name: name, Guest: h.guest, StateDir: h.Paths.State, Env: h.env, Images: imagesOf(h.Config), Notice: h.notice,
 	})
+}
+
+func imagesOf(c config.Config) container.Images {
+	return container.Images{Image: c.Containers.Image, Base: c.Containers.Base, Refresh: c.Containers.Refresh}
 }
 
 func (h *Host) engine(name string) (caisson.Engine, error) {
@@ -44,6 +46,15 @@ func (h *Host) engine(name string) (caisson.Engine, error) {
 		}
 	}
 	return nil, sandbox.Unsupported(name, names(h.engines))
+}
+
+// openBox opens a box of an engine, which follows the settings as they are now:
+// this process may have begun under others.
+func (h *Host) openBox(ctx context.Context, engine caisson.Engine, c config.Config, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
+	if made, is := engine.(*container.Engine); is {
+		made.Use(imagesOf(c))
+	}
+	return engine.Open(ctx, spec)
 }
 
 // boxSpec says what boundary a run gets.
@@ -83,25 +94,25 @@ func lookLimits(c config.Config) caisson.Limits {
 }
 
 // boxFor opens a small box around a workspace, for a look at its tree outside
-// of a run. It ends with this process.
+// of a run, under the user's settings as they are now. It ends with this process.
 func (h *Host) boxFor(ctx context.Context, ws caisson.Workspace) (workspace.OpenedBox, error) {
-	engine, look := h.engines[0], caisson.RunSpec{Limits: lookLimits(h.Config)}
+	c, err := h.configWith(repoFiles{})
+	if err != nil {
+		return nil, err
+	}
+	engine, look := h.engines[0], caisson.RunSpec{Limits: lookLimits(c)}
 	if ws.Run == "" { // a task's
-		chosen, _, err := sandbox.Choose(ctx, h.engines, h.Config.Engine, h.Config.Require)
-		if err != nil {
+		if engine, _, err = sandbox.Choose(ctx, h.engines, c.Engine, c.Require); err != nil {
 			return nil, err
 		}
-		engine = chosen
-	} else {
-		if run, err := h.Ledger.Run(ctx, ws.Run); err == nil {
-			look.Hide = run.Spec.Hide // git inside runs what the run has set up
-			if e, err := h.engine(run.Spec.Engine); err == nil {
-				engine = e
-			}
+	} else if run, err := h.Ledger.Run(ctx, ws.Run); err == nil {
+		look.Hide = run.Spec.Hide // git inside runs what the run has set up
+		if e, err := h.engine(run.Spec.Engine); err == nil {
+			engine = e
 		}
 	}
 	if err := h.workspaces.Check(ctx, ws); err != nil { // nothing else is lent to a box
 		return nil, err
 	}
-	return engine.Open(ctx, h.boxSpec(h.Config, look, &ws, h.env))
+	return h.openBox(ctx, engine, c, h.boxSpec(c, look, &ws, h.env))
 }

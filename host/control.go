@@ -104,7 +104,7 @@ func (s *session) lendChannel(spec *caisson.SandboxSpec) {
 	if !s.hasChannel() {
 		return
 	}
-	spec.Programs = s.programs
+	spec.Programs = s.programs.Dir
 	dir, inside := s.host.channelDir(s.record.ID), caisson.ControlDir
 	if s.record.Engine == landlock.Name { // which shows nothing in place of another
 		inside = dir

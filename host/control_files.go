@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/control/channel"
+	"github.com/caisson-run/caisson/sandbox"
 )
 
 // channelDir is where the files of a sandbox's control channel are.
@@ -54,4 +55,18 @@ func (h *Host) channelRemains(ctx context.Context) ([]remain, error) {
 		found = append(found, r)
 	}
 	return found, nil
+}
+
+// programRemains lists the guest programs of earlier builds that no sandbox is lent
+// any more.
+func (h *Host) programRemains(context.Context) ([]remain, error) {
+	old, err := sandbox.OldPrograms(h.Paths.Programs())
+	var found []remain
+	for _, path := range old {
+		found = append(found, remain{
+			Remnant: caisson.Remnant{Kind: "directory", Name: path, Why: "no sandbox uses this guest program, and there is a newer one"},
+			remove:  func(context.Context) error { return sandbox.RemovePrograms(path) },
+		})
+	}
+	return found, err
 }

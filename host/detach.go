@@ -62,13 +62,14 @@ func (h *Host) detach(ctx context.Context, r caisson.Run, args ...string) error 
 }
 
 // Cancel asks for the end of a run and waits until it has ended. Where nobody
-// drives it, it is taken up to be ended here.
+// drives it, it is taken up to be ended here; where its driver is stopped, it will
+// end when that goes on, and an error says so.
 func (h *Host) Cancel(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
 	r, err := h.Ledger.AskCancel(ctx, id, caisson.CauseUser, Person())
 	for err == nil && !r.State.Terminal() {
 		r, err = h.Drive(ctx, id, DriveOptions{})
 		if caisson.CodeOf(err) == caisson.CodeLeaseHeld {
-			r, err = h.Await(ctx, id)
+			r, err = h.awaitTold(ctx, id)
 		}
 	}
 	return r, err

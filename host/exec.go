@@ -114,7 +114,7 @@ func (h *Host) vacant(ctx context.Context, ref string) (caisson.Workspace, repoF
 	if err := h.occupied(ctx, ws); err != nil {
 		return ws, repoFiles{}, err
 	}
-	repo, err := h.repository(ctx, ws.Path, ws.Base)
+	repo, err := h.settingsOf(ctx, ws)
 	return ws, repo, err
 }
 

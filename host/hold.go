@@ -2,16 +2,13 @@ package host
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/fault"
 	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/process"
@@ -39,9 +36,12 @@ type Hold struct {
 	By        string              `json:"by"`
 	Reason    string              `json:"reason"`
 	Since     time.Time           `json:"since"`
-	Until     time.Time           `json:"until"`
-	Step      holdStep            `json:"step"`
-	Before    string              `json:"before,omitempty"` // commit of the branch
+	Until     time.Time           `json:"until"` // for people: as the clock on the wall was set then
+	// Ends is when its time is over, as time since the holder's boot: a clock that is
+	// set neither ends a hold nor makes it last. Who is of another boot is dead.
+	Ends   time.Duration `json:"ends"`
+	Step   holdStep      `json:"step"`
+	Before string        `json:"before,omitempty"` // commit of the branch
 	// Command is what runs, on record before it begins.
 	Command *caisson.ProcessIdentity `json:"command,omitempty"`
 	// Left is what a person has to do before it can end, where that is something.
@@ -57,19 +57,19 @@ const (
 	restoring = 25 * time.Second
 )
 
-func (h *Host) holdsDir() string { return filepath.Join(h.Paths.State, "holds") }
-
-func (h *Host) holdPath(ws caisson.WorkspaceID) string {
-	return filepath.Join(h.holdsDir(), string(ws)+".json")
+func (h *Host) holds() notes[Hold] {
+	return notes[Hold]{
+		dir: filepath.Join(h.Paths.State, "holds"), noun: "hold", about: func(hold Hold) string { return string(hold.Workspace) },
+		hint: "If nobody works in the workspace, remove the file.",
+	}
 }
+
+// late tells whether a hold's time is over, and that of its holder to end it.
+func (hold Hold) late(now time.Duration) bool { return now >= hold.Ends+holdLate }
 
 // newHold puts a hold on a workspace; CodeHandoffActive where there is one.
 func (h *Host) newHold(ctx context.Context, hold Hold) error {
-	raw, err := json.Marshal(hold)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(h.holdsDir(), 0o700); err != nil {
+	if err := os.MkdirAll(h.holds().dir, 0o700); err != nil {
 		return caisson.Errorf(caisson.CodeWriteFailed, "make the directory of holds: %w", err)
 	}
 	release, err := h.lockHolds(ctx)
@@ -77,7 +77,7 @@ func (h *Host) newHold(ctx context.Context, hold Hold) error {
 		return err
 	}
 	defer release()
-	err = atomicfile.Create(h.holdPath(hold.Workspace), raw, 0o600)
+	err = h.holds().make(hold)
 	if errors.Is(err, fs.ErrExist) {
 		if err = h.unheld(ctx, hold.Workspace); err == nil {
 			err = caisson.Errorf(caisson.CodeHandoffActive, "somebody else had the workspace just now").WithHint("Try again.")
@@ -88,35 +88,11 @@ func (h *Host) newHold(ctx context.Context, hold Hold) error {
 
 // lockHolds keeps holds from being made and broken at once.
 func (h *Host) lockHolds(ctx context.Context) (release func(), err error) {
-	lock, err := lockfile.Acquire(ctx, filepath.Join(h.holdsDir(), "lock"), nil)
+	lock, err := lockfile.Acquire(ctx, filepath.Join(h.holds().dir, "lock"), nil)
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeWriteFailed, "lock the holds: %w", err)
 	}
 	return func() { _ = lock.Close() }, nil // the kernel lets go of it at the latest with this process
-}
-
-// keepHold writes how far a hold has come. The caller is its holder.
-func (h *Host) keepHold(hold Hold) error {
-	raw, err := json.Marshal(hold)
-	if err == nil {
-		err = atomicfile.Write(h.holdPath(hold.Workspace), raw, 0o600)
-	}
-	if err != nil {
-		return caisson.Errorf(caisson.CodeWriteFailed, "note the hold on %s: %w", hold.Branch, err)
-	}
-	return nil
-}
-
-// endHold removes a hold, once what it promised is done.
-func (h *Host) endHold(hold Hold) error {
-	err := atomicfile.RemoveIfThere(h.holdPath(hold.Workspace))
-	if err == nil {
-		err = atomicfile.SyncDir(h.holdsDir())
-	}
-	if err != nil {
-		return caisson.Errorf(caisson.CodeWriteFailed, "remove the hold on %s: %w", hold.Branch, err)
-	}
-	return nil
 }
 
 // HoldOn returns the hold on a workspace, if there is one.
@@ -124,21 +100,7 @@ func (h *Host) HoldOn(ws caisson.WorkspaceID) (hold Hold, there bool, err error)
 	if ws == "" {
 		return hold, false, nil
 	}
-	raw, err := os.ReadFile(h.holdPath(ws))
-	if errors.Is(err, fs.ErrNotExist) {
-		return hold, false, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &hold)
-	}
-	if err == nil && hold.Workspace != ws {
-		err = errors.New("it is of another workspace")
-	}
-	if err != nil {
-		return hold, true, caisson.Errorf(caisson.CodeInternal, "the hold in %s cannot be read: %w", h.holdPath(ws), err).
-			WithHint("If nobody works in the workspace, remove the file.")
-	}
-	return hold, true, nil
+	return h.holds().read(string(ws))
 }
 
 // unheld returns CodeHandoffActive while somebody has the workspace for himself.
@@ -154,7 +116,7 @@ func (h *Host) unheld(ctx context.Context, ws caisson.WorkspaceID) error {
 		e = caisson.Errorf(caisson.CodeHandoffActive, "%s held the workspace on branch %s, and it is not fit to be worked in yet: %s", hold.By, hold.Branch, hold.Left).With("hold", hold).
 			WithHint("Put that right; the next command sees it. Then `caisson sandbox start %s`.", hold.Run)
 	case alive == caisson.LivenessUnknown:
-		e = e.WithHint("Whether that process lives cannot be told here, and so the hold is kept. If it is gone for certain, remove %s.", h.holdPath(ws))
+		e = e.WithHint("Whether that process lives cannot be told here, and so the hold is kept. If it is gone for certain, remove %s.", h.holds().path(string(ws)))
 	case alive == caisson.Alive:
 		e = e.WithHint("Wait for it. When its time is over it is ended.")
 	}
@@ -170,37 +132,16 @@ func (h *Host) holderOf(ctx context.Context, hold Hold) caisson.Liveness {
 	return process.InstanceLiveness(inst)
 }
 
-// holds lists them all.
-func (h *Host) holds() ([]Hold, error) {
-	entries, err := os.ReadDir(h.holdsDir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var all []Hold
-	var errs []error
-	for _, entry := range entries {
-		id, is := strings.CutSuffix(entry.Name(), ".json")
-		if !is || atomicfile.IsTemporary(entry.Name()) {
-			continue
-		}
-		hold, there, err := h.HoldOn(caisson.WorkspaceID(id))
-		if errs = append(errs, err); err == nil && there {
-			all = append(all, hold)
-		}
-	}
-	return all, errors.Join(errs...)
-}
-
 // holdRemains lists the holds. One whose holder is dead, or late, is nobody's.
 func (h *Host) holdRemains(ctx context.Context) ([]remain, error) {
-	all, err := h.holds()
+	all, err := h.holds().all()
 	var found []remain
 	for _, hold := range all {
-		r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: h.holdPath(hold.Workspace), Live: true}, remove: func(ctx context.Context) error { return h.breakHold(ctx, hold) }}
+		r := remain{Remnant: caisson.Remnant{Kind: "lock", Name: h.holds().path(string(hold.Workspace)), Live: true}, remove: func(ctx context.Context) error { return h.breakHold(ctx, hold) }}
 		switch alive := h.holderOf(ctx, hold); {
 		case alive == caisson.LivenessUnknown:
 			r.Why = "whether its holder lives cannot be told here"
-		case alive == caisson.Alive && (hold.Step == holdRestored || time.Now().Before(hold.Until.Add(holdLate))):
+		case alive == caisson.Alive && (hold.Step == holdRestored || !hold.late(process.SinceBoot())):
 			r.Why = hold.By + " holds the workspace: " + hold.Reason
 		case alive == caisson.Alive:
 			r.Live, r.Why = false, "its time is over, and its holder has not ended it"
@@ -238,7 +179,7 @@ func (h *Host) breakHold(ctx context.Context, hold Hold) error {
 		return err // another has ended it
 	}
 	if ws.Removed || hold.Step != holdWorking { // nothing was done: the sandbox may be open still
-		return h.endHold(hold)
+		return h.holds().drop(string(hold.Workspace))
 	}
 	use, err := h.occupy(ctx, ws, hold.Run) // of several that look one does it
 	if err != nil {
@@ -248,7 +189,7 @@ func (h *Host) breakHold(ctx context.Context, hold Hold) error {
 		return err
 	}
 	if h.restore(ctx, ws, &hold) == nil { // else it says itself what is left to do
-		err = h.endHold(hold)
+		err = h.holds().drop(string(hold.Workspace))
 	}
 	return errors.Join(err, use.Close())
 }
@@ -261,7 +202,7 @@ func (h *Host) restore(ctx context.Context, ws caisson.Workspace, hold *Hold) er
 	err := h.restoreNow(ctx, ws, hold)
 	if err == nil {
 		hold.Left, hold.Step = "", holdRestored
-		return h.keepHold(*hold)
+		return h.holds().write(*hold)
 	}
 	e, before := caisson.AsError(err), hold.Left
 	hold.Left = e.Error()
@@ -269,7 +210,7 @@ func (h *Host) restore(ctx context.Context, ws caisson.Workspace, hold *Hold) er
 		hold.Left += ". " + hint
 	}
 	if hold.Left != before {
-		if keepErr := h.keepHold(*hold); keepErr != nil {
+		if keepErr := h.holds().write(*hold); keepErr != nil {
 			return errors.Join(err, keepErr)
 		}
 	}

@@ -14,30 +14,29 @@ const parkedBound = 5 * time.Second
 // doYield stops a sandbox for somebody who takes its workspace: the channel is
 // parked first, so that who asks inside hears why, and only where no request
 // runs. Then the sandbox is stopped, with the sessions in it.
-func (s *Serving) doYield(r caisson.Run, request servingRequest) (servingReply, error) {
+func (s *Serving) doYield(ctx context.Context, r caisson.Run, request servingRequest) (servingReply, error) {
 	s.mu.Lock()
 	v := s.open[r.ID]
 	s.mu.Unlock()
 	if v == nil {
 		return servingReply{}, caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is not open", r.ID).WithHint("`caisson sandbox start %s` opens it.", r.ID)
 	}
-	if err := v.await(s.life); err != nil {
+	if err := v.await(ctx); err != nil {
 		return servingReply{}, err
 	}
-	if err := s.park(v); err != nil {
+	if err := s.park(ctx, v); err != nil {
 		return servingReply{}, err
 	}
 	pass("host.hold.parked")
 	v.halt(&caisson.CauseError{Cause: caisson.CauseUser, Text: request.Text})
-	<-v.done
-	if v.err != nil {
-		return servingReply{}, v.err
+	if err := v.over(ctx); err != nil {
+		return servingReply{}, err
 	}
 	return s.reply(r.ID)
 }
 
 // park parks the channel of an open sandbox, and returns when its status says so.
-func (s *Serving) park(v *served) error {
+func (s *Serving) park(ctx context.Context, v *served) error {
 	box, back, err := v.borrow()
 	if err != nil {
 		return err
@@ -54,7 +53,7 @@ func (s *Serving) park(v *served) error {
 		box.broker.Unpark(caisson.CodeHandoffActive)
 		return caisson.Errorf(caisson.CodeBusy, "%d requests run in it, and %d are queued", now.Running, now.Queued).WithHint("Try again when they have ended.")
 	}
-	ctx, cancel := context.WithTimeout(s.life, parkedBound)
+	ctx, cancel := context.WithTimeout(ctx, parkedBound)
 	defer cancel()
 	for {
 		if told := s.host.brokerStatus(box.record.ID); told != nil && told.State == caisson.BrokerParked && told.Reason == caisson.CodeHandoffActive {

@@ -79,7 +79,7 @@ func (h *Host) HoldServed(ctx context.Context, want HoldRequest) (Held, error) {
 	now := time.Now().UTC()
 	hold := Hold{
 		Workspace: ws.ID, Run: r.ID, Branch: ws.Branch, Instance: me, By: Person(), Reason: want.Reason,
-		Since: now, Until: now.Add(want.For), Step: holdTaken,
+		Since: now, Until: now.Add(want.For), Ends: process.SinceBoot() + want.For, Step: holdTaken,
 	}
 	if err := h.newHold(ctx, hold); err != nil {
 		return Held{}, err
@@ -87,7 +87,7 @@ func (h *Host) HoldServed(ctx context.Context, want HoldRequest) (Held, error) {
 	pass("host.hold.taken")
 	use, err := h.yield(ctx, r, ws, hold)
 	if err != nil {
-		return Held{}, errors.Join(err, h.endHold(hold))
+		return Held{}, errors.Join(err, h.holds().drop(string(hold.Workspace)))
 	}
 	pass("host.hold.stopped")
 	done, workErr := h.workAlone(ctx, ws, &hold, program, want)
@@ -149,7 +149,7 @@ func (h *Host) yield(ctx context.Context, r caisson.Run, ws caisson.Workspace, h
 		return nil, err
 	}
 	text := hold.By + " holds its workspace: " + hold.Reason
-	if _, _, err := exchange(ctx, conn, servingRequest{Op: opYield, Run: r.ID, Text: text}, nil, nil); err != nil {
+	if _, _, err := h.patience().exchange(ctx, conn, servingRequest{Op: opYield, Run: r.ID, Text: text}, nil, nil); err != nil {
 		return nil, servingError(err)
 	}
 	use, err := h.occupy(ctx, ws, r.ID)
@@ -187,7 +187,7 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 	if done.Before, err = h.workspaces.Tip(ctx, ws); err != nil {
 		return done, err
 	}
-	ctx, cancel := context.WithDeadline(ctx, hold.Until)
+	ctx, cancel := untilSinceBoot(ctx, hold.Ends)
 	defer cancel()
 	gate, opener, err := os.Pipe()
 	if err != nil {
@@ -212,7 +212,7 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 		return done, err
 	}
 	hold.Step, hold.Before, hold.Command = holdWorking, done.Before, &running.Identity
-	if err = h.keepHold(*hold); err == nil {
+	if err = h.holds().write(*hold); err == nil {
 		pass("host.hold.recorded")
 		_, err = opener.WriteString("go\n")
 	}
@@ -221,7 +221,12 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 		_, waitErr := running.Wait()
 		return done, errors.Join(err, waitErr)
 	}
+	awake := func() {}
+	if terminal != nil {
+		awake = keepAwake(running.Identity)
+	}
 	status, err := running.Wait()
+	awake()
 	pass("host.hold.worked")
 	done.Exit = status.Code
 	if caisson.CodeOf(err) == caisson.CodeDeadline {
@@ -229,6 +234,60 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 		err = caisson.Errorf(caisson.CodeDeadline, "the hold's time of %s was over, and its command was ended", want.For)
 	}
 	return done, err
+}
+
+// awakePause is how soon a command goes on that was stopped at its terminal.
+const awakePause = 200 * time.Millisecond
+
+// keepAwake has a command go on that was stopped, as with Ctrl-Z: it has the
+// terminal, and nobody at that could do it. end ends the watch.
+func keepAwake(command caisson.ProcessIdentity) (end func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() { // ends with end
+		defer close(ended)
+		ticker := time.NewTicker(awakePause)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-ticker.C:
+			}
+			if process.Alive(command) == caisson.Alive && process.Stopped(command.PID) {
+				_ = unix.Kill(-command.PID, unix.SIGCONT) // its group, which this process has not waited for yet
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-ended
+	}
+}
+
+// untilSinceBoot returns a context whose deadline is a time since boot. The timers
+// of a context stand still while the machine sleeps.
+func untilSinceBoot(ctx context.Context, ends time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithTimeout(ctx, ends-process.SinceBoot())
+	ctx, over := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(watched)
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for process.SinceBoot() < ends {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+		over(context.DeadlineExceeded)
+	}()
+	return ctx, func() {
+		over(nil)
+		cancel()
+		<-watched
+	}
 }
 
 // foreground gives a command the person's terminal, where there is one: Ctrl-C is
@@ -252,7 +311,7 @@ func (h *Host) reopen(ctx context.Context, hold Hold) error {
 	if err == nil && !started.Sound() {
 		err = caisson.Errorf(caisson.CodeStateInvalid, "not all of it is as it should be")
 	}
-	if endErr := h.endHold(hold); endErr != nil {
+	if endErr := h.holds().drop(string(hold.Workspace)); endErr != nil {
 		return errors.Join(err, endErr)
 	}
 	if err != nil {

@@ -22,10 +22,12 @@ import (
 
 // terminalsDir holds the sockets of sessions, named by run and instance: no name
 // is used twice, so that one that is left can be removed without a doubt.
-func (h *Host) terminalsDir() string { return filepath.Join(h.Paths.Runtime, "terminals") }
+func terminalsDir(runtime string) string { return filepath.Join(runtime, "terminals") }
 
-func (h *Host) socketOf(run caisson.RunID, inst caisson.InstanceID) string {
-	return filepath.Join(h.terminalsDir(), string(run)+"."+string(inst))
+// socketOf is where a session's terminal is served, as the record of its holder
+// tells.
+func socketOf(run caisson.RunID, inst caisson.Instance) string {
+	return filepath.Join(terminalsDir(process.DirOf(inst)), string(run)+"."+string(inst.ID))
 }
 
 // ServeOptions say how a session is held.
@@ -62,7 +64,7 @@ func (h *Host) Serve(ctx context.Context, id caisson.RunID, opts ServeOptions) (
 	}
 	holder := &holder{host: h, run: id, recording: recording}
 	server := terminal.New(terminal.Options{
-		Path: h.socketOf(id, me), Size: size, Record: recording, Attached: holder.attached, Detached: holder.detached,
+		Path: socketOf(id, h.instance.Instance), Size: size, Record: recording, Attached: holder.attached, Detached: holder.detached,
 	})
 	// The socket is there before the lease is: who sees the lease finds it.
 	if err := server.Open(); err != nil {
@@ -210,7 +212,7 @@ func (h *Host) tidySessions(ctx context.Context) error {
 
 // terminalRemains lists the sockets of sessions' terminals.
 func (h *Host) terminalRemains(ctx context.Context) ([]remain, error) {
-	return h.socketRemains(ctx, h.terminalsDir(), func(name string) (caisson.InstanceID, string) {
+	return h.socketRemains(ctx, terminalsDir(h.Paths.Runtime), func(name string) (caisson.InstanceID, string) {
 		run, inst, _ := strings.Cut(name, ".")
 		return caisson.InstanceID(inst), "the process that held session " + run
 	}, localsocket.Stream)

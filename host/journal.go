@@ -2,16 +2,11 @@ package host
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/process"
 )
 
@@ -40,10 +35,11 @@ type journal struct {
 	Purge bool `json:"purge,omitempty"`
 }
 
-func (h *Host) journalsDir() string { return filepath.Join(h.Paths.State, "journals") }
-
-func (h *Host) journalPath(run caisson.RunID) string {
-	return filepath.Join(h.journalsDir(), string(run)+".json")
+func (h *Host) journals() notes[journal] {
+	return notes[journal]{
+		dir: filepath.Join(h.Paths.State, "journals"), noun: "journal", about: func(j journal) string { return string(j.Run) },
+		hint: "Remove the file. Then `caisson sandbox start` or `caisson sandbox rm` begins anew.",
+	}
 }
 
 // noteJournal writes what is about to be done, in the name of this process.
@@ -53,80 +49,17 @@ func (h *Host) noteJournal(ctx context.Context, j journal) error {
 		return err
 	}
 	j.Instance, j.By, j.At = me, Person(), time.Now().UTC()
-	raw, err := json.Marshal(j)
-	if err == nil {
-		err = os.MkdirAll(h.journalsDir(), 0o700)
-	}
-	if err == nil {
-		err = atomicfile.Write(h.journalPath(j.Run), raw, 0o600)
-	}
-	if err != nil {
-		return caisson.Errorf(caisson.CodeWriteFailed, "note what is done to the sandbox of run %s: %w", j.Run, err)
-	}
-	return nil
-}
-
-// dropJournal says that all of it is done.
-func (h *Host) dropJournal(run caisson.RunID) error {
-	err := atomicfile.RemoveIfThere(h.journalPath(run))
-	if err == nil {
-		err = atomicfile.SyncDir(h.journalsDir())
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return caisson.Errorf(caisson.CodeWriteFailed, "note that the sandbox of run %s is done: %w", run, err)
-	}
-	return nil
-}
-
-// journalOf returns what is being done to the sandbox of a run, if it is anything.
-func (h *Host) journalOf(run caisson.RunID) (j journal, there bool, err error) {
-	raw, err := os.ReadFile(h.journalPath(run))
-	if errors.Is(err, fs.ErrNotExist) {
-		return j, false, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &j)
-	}
-	if err == nil && j.Run != run {
-		err = errors.New("it is of another run")
-	}
-	if err != nil {
-		return j, true, caisson.Errorf(caisson.CodeInternal, "the journal %s cannot be read: %w", h.journalPath(run), err)
-	}
-	return j, true, nil
-}
-
-func (h *Host) journals() ([]journal, error) {
-	entries, err := os.ReadDir(h.journalsDir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var all []journal
-	var errs []error
-	for _, entry := range entries {
-		id, is := strings.CutSuffix(entry.Name(), ".json")
-		if !is || atomicfile.IsTemporary(entry.Name()) {
-			continue
-		}
-		j, there, err := h.journalOf(caisson.RunID(id))
-		if errs = append(errs, err); err == nil && there {
-			all = append(all, j)
-		}
-	}
-	return all, errors.Join(errs...)
+	return h.journals().write(j)
 }
 
 // journalRemains lists what is under way. What a process began that was killed is
 // brought to its end; but a boundary that is to be made anew is made by the next
 // start, and is no residue until its run has ended.
 func (h *Host) journalRemains(ctx context.Context) ([]remain, error) {
-	all, err := h.journals()
+	all, err := h.journals().all()
 	var found []remain
 	for _, j := range all {
-		r := remain{Remnant: caisson.Remnant{Kind: "file", Name: h.journalPath(j.Run), Live: true}, remove: func(ctx context.Context) error { return h.finishJournal(ctx, j) }}
+		r := remain{Remnant: caisson.Remnant{Kind: "file", Name: h.journals().path(string(j.Run)), Live: true}, remove: func(ctx context.Context) error { return h.finishJournal(ctx, j) }}
 		ended, readErr := h.endedRun(ctx, j.Run)
 		inst, instErr := h.Ledger.Instance(ctx, j.Instance)
 		switch alive := process.InstanceLiveness(inst); {
@@ -156,21 +89,21 @@ func (h *Host) endedRun(ctx context.Context, id caisson.RunID) (bool, error) {
 	return r.State.Terminal(), err
 }
 
-// goOn brings what a killed process began to its end.
+// finishJournal brings what a killed process began to its end.
 func (h *Host) finishJournal(ctx context.Context, j journal) error {
 	if j.Op == journalRemove {
 		_, err := h.removeSteps(ctx, j)
 		return err
 	}
-	return h.dropJournal(j.Run)
+	return h.journals().drop(string(j.Run))
 }
 
 // notedInstances are the processes that holds and journals name: who looks at
 // those asks whether they live.
 func (h *Host) notedInstances() (map[caisson.InstanceID]bool, error) {
 	asked := map[caisson.InstanceID]bool{}
-	holds, err := h.holds()
-	journals, journalErr := h.journals()
+	holds, err := h.holds().all()
+	journals, journalErr := h.journals().all()
 	for _, hold := range holds {
 		asked[hold.Instance] = true
 	}

@@ -1,10 +1,9 @@
 package host
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -32,23 +31,20 @@ func (m *mirror) bound() caisson.TaskID {
 	return m.task
 }
 
-// show finds the task, and makes the mirror what the ledger has of it.
-func (m *mirror) show(ctx context.Context) error {
+// show makes the mirror what the ledger has of its task; nil is none.
+func (m *mirror) show(ctx context.Context, t *caisson.Task) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	if m.dropped {
 		return nil
 	}
-	t, there, err := m.host.taskOf(ctx, m.ws)
-	if err != nil {
-		return err
-	}
+	var id caisson.TaskID
 	var shown []caisson.Task
-	if there {
-		shown = append(shown, t)
+	if t != nil {
+		id, shown = t.ID, []caisson.Task{*t}
 	}
 	m.mu.Lock()
-	m.task = t.ID
+	m.task = id
 	m.mu.Unlock()
 	if err := task.Mirror(ctx, m.dir, m.host.Ledger, shown); err != nil {
 		return caisson.Errorf(caisson.CodeWriteFailed, "show the task in the sandbox: %w", err)
@@ -56,13 +52,34 @@ func (m *mirror) show(ctx context.Context) error {
 	return nil
 }
 
-// taskOf returns the task whose work is done in a workspace: one that is not
-// over before one that is, and of those the newest.
-func (h *Host) taskOf(ctx context.Context, ws caisson.Workspace) (t caisson.Task, there bool, err error) {
-	all, err := h.Ledger.Tasks(ctx, caisson.TaskFilter{Repository: ws.Binding.CommonDir})
-	if err != nil {
-		return t, false, err
+// showTasks shows mirrors their tasks. Those of one repository are read at once,
+// and no others of it: a repository may have thousands.
+func (h *Host) showTasks(ctx context.Context, open []*mirror) error {
+	of := map[string][]*mirror{}
+	for _, m := range open {
+		of[m.ws.Binding.CommonDir] = append(of[m.ws.Binding.CommonDir], m)
 	}
+	var failed error
+	for repository, mirrors := range of {
+		work := &caisson.TaskWork{}
+		for _, m := range mirrors {
+			work.Workspaces, work.Branches = append(work.Workspaces, m.ws.ID), append(work.Branches, m.ws.Branch)
+		}
+		tasks, err := h.Ledger.Tasks(ctx, caisson.TaskFilter{Repository: repository, Work: work})
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		for _, m := range mirrors {
+			failed = errors.Join(failed, m.show(ctx, taskOf(tasks, m.ws)))
+		}
+	}
+	return failed
+}
+
+// taskOf returns the one of tasks whose work is done in a workspace, nil where none
+// is: one that is not over before one that is, and of those the first.
+func taskOf(tasks []caisson.Task, ws caisson.Workspace) *caisson.Task {
 	rank := func(t caisson.Task) int {
 		switch {
 		case t.Workspace == ws.ID && !task.Over(t.State):
@@ -76,12 +93,13 @@ func (h *Host) taskOf(ctx context.Context, ws caisson.Workspace) (t caisson.Task
 		}
 		return 0
 	}
-	all = slices.DeleteFunc(all, func(t caisson.Task) bool { return rank(t) == 0 })
-	if len(all) == 0 {
-		return t, false, nil
+	var best *caisson.Task
+	for i, t := range tasks {
+		if r := rank(t); r > 0 && (best == nil || r > rank(*best)) {
+			best = &tasks[i]
+		}
 	}
-	slices.SortStableFunc(all, func(a, b caisson.Task) int { return cmp.Compare(rank(b), rank(a)) })
-	return all[0], true, nil
+	return best
 }
 
 // mirrorEvery is how soon an edit by another process is shown in the sandboxes
@@ -103,7 +121,7 @@ type mirrors struct {
 // keepMirror shows a mirror's task, and again whenever it changed, until it is
 // dropped.
 func (h *Host) keepMirror(ctx context.Context, m *mirror) error {
-	if err := m.show(ctx); err != nil {
+	if err := h.showTasks(ctx, []*mirror{m}); err != nil {
 		return err
 	}
 	h.followTasks()
@@ -169,9 +187,7 @@ func (h *Host) follow(ctx context.Context) {
 			s.moved = true // tried again with the next tick; any `caisson task` says why
 			s.mu.Unlock()
 		}
-		for _, m := range open {
-			_ = m.show(ctx) // a projection: the next tick tries again
-		}
+		_ = h.showTasks(ctx, open) // projections: the next tick tries again
 	}
 }
 

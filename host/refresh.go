@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/login"
 )
 
@@ -36,17 +37,18 @@ func (r Refreshed) Trouble() bool {
 	return r.Error != nil
 }
 
-func (h *Host) logins() *login.Logins {
+// logins carries those that the user's settings name.
+func (h *Host) logins(c config.Config) *login.Logins {
 	opts := login.Options{Home: h.env("HOME"), Locks: filepath.Join(h.Paths.State, "logins"), Now: h.Ledger.Now}
-	for _, l := range h.Config.Logins {
+	for _, l := range c.Logins {
 		opts.Files = append(opts.Files, login.File{Path: l.File, Expires: l.Expires, Keys: l.Keys})
 	}
 	return login.New(opts)
 }
 
 // shareable returns an error where there are no logins to carry.
-func (h *Host) shareable() error {
-	if len(h.Config.Logins) == 0 {
+func (h *Host) shareable(c config.Config) error {
+	if len(c.Logins) == 0 {
 		return caisson.Errorf(caisson.CodeNotFound, "your config names no file of an agent's login").
 			WithHint("Name them under agents.credentials in %s.", h.Paths.UserConfig())
 	}
@@ -60,7 +62,7 @@ func (h *Host) shareable() error {
 // workspace that ref means: of a sandbox, or a workspace by itself. Whether
 // something works in it makes no difference: it is reached through a box of its own.
 func (h *Host) Refresh(ctx context.Context, ref string) (Refreshed, error) {
-	if err := h.shareable(); err != nil {
+	if err := h.shareable(h.Config); err != nil {
 		return Refreshed{}, err
 	}
 	ws, err := h.homeOf(ctx, ref)
@@ -74,7 +76,7 @@ func (h *Host) Refresh(ctx context.Context, ref string) (Refreshed, error) {
 // reaches those before it, too. What cannot be reached does not keep the others
 // from it.
 func (h *Host) RefreshAll(ctx context.Context) ([]Refreshed, error) {
-	if err := h.shareable(); err != nil {
+	if err := h.shareable(h.Config); err != nil {
 		return nil, err
 	}
 	list, err := h.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{})
@@ -129,7 +131,7 @@ func (h *Host) refresh(ctx context.Context, ws caisson.Workspace, way login.Way)
 		return r, err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	r.Files = h.logins().Sync(ctx, box, way)
+	r.Files = h.logins(h.Config).Sync(ctx, box, way)
 	for _, f := range r.Files {
 		if f.Moved == "" {
 			continue
@@ -175,7 +177,7 @@ func (h *Host) homeOf(ctx context.Context, ref string) (caisson.Workspace, error
 // ended. What keeps one from it is noted, and is no reason for the run not to go
 // on: the agent, or the person, can see to it.
 func (s *session) shareLogins(ctx context.Context, way login.Way, bound time.Duration) error {
-	if s.ws == nil || s.host.shareable() != nil {
+	if s.ws == nil || s.host.shareable(s.config) != nil {
 		return nil
 	}
 	select {
@@ -185,7 +187,7 @@ func (s *session) shareLogins(ctx context.Context, way login.Way, bound time.Dur
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	for _, f := range s.host.logins().Sync(ctx, s.box, way) {
+	for _, f := range s.host.logins(s.config).Sync(ctx, s.box, way) {
 		if f.Moved == "" && !f.Problem {
 			continue
 		}

@@ -270,7 +270,7 @@ func (h *Host) removeSteps(ctx context.Context, j journal) (Removed, error) {
 		return done, err
 	}
 	pass("host.remove.purged")
-	return done, h.dropJournal(j.Run)
+	return done, h.journals().drop(string(j.Run))
 }
 
 // purge moves the workspace to the trash, where nothing is lost with it: it is

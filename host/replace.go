@@ -17,7 +17,7 @@ func (s *session) noteReplace(ctx context.Context, tree string) error {
 // replacing brings the record of a sandbox to the generation that was begun, by
 // this process or one that was killed.
 func (s *session) replacing(record *caisson.SandboxRecord) error {
-	j, there, err := s.host.journalOf(s.run.ID)
+	j, there, err := s.host.journals().read(string(s.run.ID))
 	if err != nil || !there || j.Op != journalReplace {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *session) replacedWell(ctx context.Context) error {
 		return err
 	}
 	pass("host.replace.compared")
-	if dropErr := s.host.dropJournal(s.run.ID); err == nil {
+	if dropErr := s.host.journals().drop(string(s.run.ID)); err == nil {
 		err = dropErr
 	}
 	return err

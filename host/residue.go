@@ -109,6 +109,7 @@ func (h *Host) sources() []source {
 		ownSource("journals", []string{"file"}, h.journalRemains),
 		ownSource("terminals", []string{"socket"}, h.terminalRemains),
 		ownSource("serving", []string{"socket"}, h.servingRemains),
+		ownSource("programs", []string{"directory"}, h.programRemains),
 		ownSource("channels", []string{"directory"}, h.channelRemains),
 		ownSource("instances", []string{"lock"}, h.instanceRemains),
 		ownSource("mounts", []string{"mount"}, h.mountRemains),

@@ -77,6 +77,16 @@ func (v *served) await(ctx context.Context) error {
 	}
 }
 
+// over waits until the sandbox has ended; an error is why that went wrong.
+func (v *served) over(ctx context.Context) error {
+	select {
+	case <-v.done:
+		return v.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // whyNot says why a sandbox that has ended did so.
 func (v *served) whyNot() error {
 	switch {

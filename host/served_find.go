@@ -34,6 +34,22 @@ func (h *Host) FindServed(ctx context.Context, ref string) (caisson.Run, error) 
 	return caisson.Run{}, err
 }
 
+// FindGuest returns the session in a sandbox that is kept open whose run ref means,
+// where it goes on.
+func (h *Host) FindGuest(ctx context.Context, ref string) (r caisson.Run, is bool, err error) {
+	r, err = h.FindRun(ctx, ref)
+	if caisson.CodeOf(err) == caisson.CodeNotFound {
+		return r, false, nil
+	}
+	if err == nil {
+		_, is, err = h.isGuest(ctx, r)
+	}
+	if err == nil && is && r.State.Terminal() {
+		err = caisson.Errorf(caisson.CodeStateInvalid, "session %s has ended: %s", r.ID, r.State)
+	}
+	return r, is, err
+}
+
 // servedNamed finds a served run that has not ended by the run's id, its
 // sandbox's, or its workspace.
 func (h *Host) servedNamed(ctx context.Context, ref string) (caisson.Run, bool, error) {

@@ -76,11 +76,11 @@ func (h *Host) foundBefore(ctx context.Context, r caisson.Run) []Finding {
 }
 
 // doOpen opens a sandbox, or makes the boundary of an open one anew, and checks it.
-func (s *Serving) doOpen(r caisson.Run, request servingRequest) (servingReply, error) {
+func (s *Serving) doOpen(ctx context.Context, r caisson.Run, request servingRequest) (servingReply, error) {
 	if err := servedOnly(r); err != nil {
 		return servingReply{}, err
 	}
-	v, err := s.opened(r.ID, request)
+	v, err := s.opened(ctx, r.ID, request)
 	if err != nil {
 		return servingReply{}, err
 	}
@@ -89,9 +89,9 @@ func (s *Serving) doOpen(r caisson.Run, request servingRequest) (servingReply, e
 		return servingReply{}, err
 	}
 	defer back()
-	ctx, cancel := context.WithTimeout(s.life, checkBound)
+	checking, cancel := context.WithTimeout(ctx, checkBound)
 	defer cancel()
-	findings := box.check(ctx)
+	findings := box.check(checking)
 	if request.Recreate {
 		findings = append([]Finding{{What: "boundary", OK: true, Repaired: true, Says: box.replaced()}}, findings...)
 	}
@@ -100,12 +100,12 @@ func (s *Serving) doOpen(r caisson.Run, request servingRequest) (servingReply, e
 	return reply, err
 }
 
-// opened returns the open sandbox of a run.
-func (s *Serving) opened(run caisson.RunID, request servingRequest) (*served, error) {
+// opened returns the open sandbox of a run, if it is open within the time of ctx.
+func (s *Serving) opened(ctx context.Context, run caisson.RunID, request servingRequest) (*served, error) {
 	v := s.take(run, request.Env)
-	err := v.await(s.life)
+	err := v.await(ctx)
 	if err == nil && request.Recreate {
-		if err := s.comparable(v); err != nil {
+		if err := s.comparable(ctx, v); err != nil {
 			return v, err
 		}
 		v.mu.Lock()
@@ -116,26 +116,25 @@ func (s *Serving) opened(run caisson.RunID, request servingRequest) (*served, er
 	if err != nil || !v.leaves() {
 		return v, err
 	}
-	<-v.done // it was about to be stopped: begun anew
-	if v.err != nil {
-		return v, v.err
+	if err := v.over(ctx); err != nil { // it was about to be stopped: begun anew
+		return v, err
 	}
 	next := v.next
 	if next == nil {
 		next = s.takeAfter(run, request.Env, v)
 	}
-	return next, next.await(s.life)
+	return next, next.await(ctx)
 }
 
 // comparable refuses to replace a boundary whose workspace could not be compared,
 // before anything is ended.
-func (s *Serving) comparable(v *served) error {
+func (s *Serving) comparable(ctx context.Context, v *served) error {
 	box, back, err := v.borrow()
 	if err != nil {
 		return err
 	}
 	defer back()
-	_, _, err = box.treeNow(s.life, "before the sandbox is made anew")
+	_, _, err = box.treeNow(ctx, "before the sandbox is made anew")
 	return err
 }
 
@@ -145,6 +144,8 @@ func (s *session) treeNow(ctx context.Context, why string) (commit string, chang
 	if s.ws == nil {
 		return "", false, nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, treeBound, caisson.Errorf(caisson.CodeDeadline, "the workspace was not looked at as a whole within %s", treeBound))
+	defer cancel()
 	snap, err := s.host.workspaces.SnapshotNow(ctx, *s.ws, s.box, why)
 	if err == nil && snap.Partial != "" {
 		err = caisson.Errorf(caisson.CodeWorkspaceDirty, "not all of the workspace can be compared: %s", snap.Partial)

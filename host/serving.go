@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-run/caisson/internal/atomicfile"
 	"github.com/caisson-run/caisson/internal/localsocket"
 	"github.com/caisson-run/caisson/internal/lockfile"
+	"github.com/caisson-run/caisson/process"
 )
 
 // ServingOptions say what a process serves.
@@ -54,16 +55,19 @@ func NewServing(h *Host, opts ServingOptions) *Serving {
 	return &Serving{host: h, opts: opts, nudge: make(chan struct{}, 1), open: map[caisson.RunID]*served{}, retry: map[caisson.RunID]*backoff{}}
 }
 
-func (h *Host) servingDir() string { return filepath.Join(h.Paths.Runtime, "serve") }
+// servingDir holds the sockets of those that serve, in a directory that sockets
+// of a process of ours are in.
+func servingDir(runtime string) string { return filepath.Join(runtime, "serve") }
 
-// servingLock is the lock of the one that serves this ledger. Another ledger's
-// may have the same directory.
-func (h *Host) servingLock() string {
-	return filepath.Join(h.servingDir(), string(caisson.DigestOf([]byte(h.Paths.State)).Short(16))+".lock")
-}
+// servingLock is the lock of the one that serves this ledger, with the instance
+// that holds it as its note. It lies beside the ledger: processes of a person may
+// have different directories for sockets, and one lock has to be everybody's.
+func (h *Host) servingLock() string { return filepath.Join(h.Paths.State, "serve.lock") }
 
-func (h *Host) servingSocket(inst caisson.InstanceID) string {
-	return filepath.Join(h.servingDir(), string(inst))
+// servingSocket is where one that serves listens, as its own record tells: the
+// directory is that one's, not the asker's.
+func servingSocket(inst caisson.Instance) string {
+	return filepath.Join(servingDir(process.DirOf(inst)), string(inst.ID))
 }
 
 // Open makes this process the one that serves; CodeLeaseHeld where another does.
@@ -73,7 +77,7 @@ func (s *Serving) Open(ctx context.Context) (err error) {
 		return err
 	}
 	// The socket is there before the lock says so: who sees the lock finds it.
-	s.path = s.host.servingSocket(me)
+	s.path = servingSocket(s.host.instance.Instance)
 	if s.listen, err = localsocket.Listen(localsocket.Packets, s.path); err != nil {
 		return err
 	}
@@ -336,10 +340,7 @@ func (s *Serving) backOffLocked(v *served) {
 
 // servingRemains lists the sockets of processes that serve.
 func (h *Host) servingRemains(ctx context.Context) ([]remain, error) {
-	return h.socketRemains(ctx, h.servingDir(), func(name string) (caisson.InstanceID, string) {
-		if filepath.Ext(name) == ".lock" {
-			return "", "" // stays: a second one of the same name would be a second lock
-		}
+	return h.socketRemains(ctx, servingDir(h.Paths.Runtime), func(name string) (caisson.InstanceID, string) {
 		return caisson.InstanceID(name), "a process that served sandboxes"
 	}, localsocket.Packets)
 }

@@ -25,7 +25,11 @@ func (h *Host) dialServing(ctx context.Context) (*net.UnixConn, error) {
 	if err != nil || len(note) == 0 {
 		return nil, caisson.Errorf(caisson.CodeNotFound, "no process serves sandboxes")
 	}
-	return localsocket.Dial(ctx, localsocket.Packets, h.servingSocket(caisson.InstanceID(note)))
+	inst, err := h.Ledger.Instance(ctx, caisson.InstanceID(note))
+	if err != nil {
+		return nil, err
+	}
+	return localsocket.Dial(ctx, localsocket.Packets, servingSocket(inst))
 }
 
 // reach reaches the process that serves, and starts one where none does. Of
@@ -81,13 +85,27 @@ func (h *Host) startServing() (caisson.ProcessIdentity, error) {
 // errServingLost says that the serving process went without an answer.
 var errServingLost = errors.New("the process that serves sandboxes has ended")
 
+// patience is how long the serving process may say nothing, not even that it
+// lives, to who has asked it: once it has taken up what was asked much longer, as
+// what a person does inside is at stake. A process that is stopped, frozen or
+// stuck says nothing.
+type patience struct{ before, begun time.Duration }
+
+func (h *Host) patience() patience { return patience{before: 4 * beatPause, begun: 20 * beatPause} }
+
+// thawed is how long a client that was itself stopped meanwhile looks for what it
+// was told.
+const thawed = time.Second
+
 // exchange asks on an open connection. taken is called when the run's lease is
-// taken; nil: nobody is told. errServingLost where no answer came.
-func exchange(ctx context.Context, conn *net.UnixConn, request servingRequest, files []*os.File, taken func()) (reply servingReply, begun bool, err error) {
+// taken; nil: nobody is told. errServingLost where no answer came; where the other
+// end says nothing for too long, an error that names it.
+func (p patience) exchange(ctx context.Context, conn *net.UnixConn, request servingRequest, files []*os.File, taken func()) (reply servingReply, begun bool, err error) {
 	defer conn.Close() //nolint:errcheck // nothing is left to be sent
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	request.Version = servingVersion
+	_ = conn.SetWriteDeadline(time.Now().Add(p.before)) // an open socket
 	if err := sendPacket(conn, request, files...); err != nil {
 		if caisson.CodeOf(err) == caisson.CodeUsage {
 			return reply, false, err
@@ -96,10 +114,12 @@ func exchange(ctx context.Context, conn *net.UnixConn, request servingRequest, f
 	}
 	for {
 		reply = servingReply{}
-		if _, err := receivePacket(conn, &reply, 0); err != nil {
+		if err := p.receive(conn, &reply, begun); err != nil {
 			switch {
 			case ctx.Err() != nil:
 				return reply, begun, context.Cause(ctx)
+			case errors.Is(err, os.ErrDeadlineExceeded):
+				err = silent(conn, request, begun)
 			case errors.Is(err, io.EOF), errors.As(err, new(*net.OpError)):
 				err = errServingLost
 			}
@@ -121,6 +141,36 @@ func exchange(ctx context.Context, conn *net.UnixConn, request servingRequest, f
 	}
 }
 
+// receive receives the next message.
+func (p patience) receive(conn *net.UnixConn, reply *servingReply, begun bool) error {
+	bound := p.before
+	if begun {
+		bound = p.begun
+	}
+	var err error
+	for _, bound := range []time.Duration{bound, thawed} {
+		_ = conn.SetReadDeadline(time.Now().Add(bound)) // an open socket
+		if _, err = receivePacket(conn, reply, 0); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+	return err
+}
+
+// silent says which process does not answer, and what to do about it.
+func silent(conn *net.UnixConn, request servingRequest, begun bool) error {
+	pid, err := localsocket.Peer(conn)
+	if err != nil {
+		return err
+	}
+	how, hint := standing(pid)
+	if begun {
+		return caisson.Errorf(caisson.CodeOutcomeUnknown, "process %d, which serves the sandbox, %s; how far session %s came is not known", pid, how, request.Run).
+			WithHint("When it goes on, it ends the session. %s", hint)
+	}
+	return caisson.Errorf(caisson.CodeHolderUnknown, "process %d, which serves sandboxes, %s; nothing was done", pid, how).WithHint("%s", hint)
+}
+
 // ask asks the process that serves, and starts it where none does. It asks
 // again where that one went before it had taken anything up.
 func (h *Host) ask(ctx context.Context, request servingRequest, files []*os.File, taken func()) (servingReply, bool, error) {
@@ -129,7 +179,7 @@ func (h *Host) ask(ctx context.Context, request servingRequest, files []*os.File
 		if err != nil {
 			return servingReply{}, false, err
 		}
-		reply, begun, err := exchange(ctx, conn, request, files, taken)
+		reply, begun, err := h.patience().exchange(ctx, conn, request, files, taken)
 		if !begun && tries < 3 && (reply.Again || errors.Is(err, errServingLost)) {
 			if r, readErr := h.Ledger.Run(ctx, request.Run); readErr == nil && (isServed(r) || r.Lease.Fence == 0) {
 				continue
@@ -186,7 +236,7 @@ func (h *Host) StopServed(ctx context.Context, id caisson.RunID) (caisson.Run, e
 		if err != nil {
 			return r, err
 		}
-		reply, _, err := exchange(ctx, conn, servingRequest{Op: opStop, Run: id}, nil, nil)
+		reply, _, err := h.patience().exchange(ctx, conn, servingRequest{Op: opStop, Run: id}, nil, nil)
 		if errors.Is(err, errServingLost) {
 			continue
 		}

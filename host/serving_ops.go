@@ -13,8 +13,17 @@ import (
 )
 
 const (
-	// asking bounds how long a client may take to say what it wants.
+	// askingBound bounds how long a client may take to say what it wants, and to
+	// take what it is told.
 	askingBound = 5 * time.Second
+	// openBound bounds the opening of a sandbox, for which an engine may have to
+	// bring an image first.
+	openBound = 10 * time.Minute
+	// haltBound bounds the end of one: what runs in it has quiescing, what is
+	// brought home and the boundary have closing.
+	haltBound = time.Minute
+	// treeBound bounds a look at a whole workspace.
+	treeBound = 2 * time.Minute
 	// maxAsks keeps a runaway script from using up this process's descriptors.
 	maxServed = 512
 )
@@ -75,34 +84,52 @@ func (s *Serving) answer(conn *net.UnixConn) {
 		err = caisson.Errorf(caisson.CodeUnsupported, "the process that serves sandboxes is of another version of caisson").
 			WithHint("End it with SIGTERM: the next command starts one of this version.")
 	}
-	reply := servingReply{Done: true}
+	reply, client := servingReply{Done: true}, &talk{conn: conn}
 	if err == nil {
-		reply, err = s.do(conn, request, files)
+		end := client.beat()
+		reply, err = s.do(client, request, files)
+		end()
 	}
 	if reply.Done = true; err != nil {
 		reply.Error, reply.Again = caisson.AsError(err), errors.Is(err, errEnding)
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(askingBound))
-	_ = sendPacket(conn, reply) // who is gone reads it in the ledger
+	_ = client.say(reply) // who is gone reads it in the ledger
 }
 
-func (s *Serving) do(conn *net.UnixConn, request servingRequest, files []*os.File) (servingReply, error) {
+func (s *Serving) do(client *talk, request servingRequest, files []*os.File) (servingReply, error) {
 	r, err := s.host.Ledger.Run(s.life, request.Run)
 	if err != nil {
 		return servingReply{}, err
 	}
-	switch request.Op {
-	case opOpen:
-		return s.doOpen(r, request)
-	case opYield:
-		return s.doYield(r, request)
-	case opStop:
-		return s.doStop(r)
-	case opExec, opHold:
-		return s.doSession(conn, r, request, files)
+	session := request.Op == opExec || request.Op == opHold
+	if !session && !client.listens() { // it was told that nothing was done
+		return servingReply{}, errServingLost
+	}
+	// Each waits under one deadline for all of its steps. That of a session is its
+	// own, once its sandbox is open.
+	opening, cancel := context.WithTimeoutCause(s.life, openBound, lateError(r.ID, "open", openBound))
+	defer cancel()
+	// A sandbox that is being stopped is so also when this process ends.
+	halting, cancel := context.WithTimeoutCause(context.WithoutCancel(s.life), haltBound, lateError(r.ID, "stopped", haltBound))
+	defer cancel()
+	switch {
+	case request.Op == opOpen:
+		return s.doOpen(opening, r, request)
+	case request.Op == opYield:
+		return s.doYield(halting, r, request)
+	case request.Op == opStop:
+		return s.doStop(halting, r)
+	case session:
+		return s.doSession(opening, client, r, request, files)
 	default:
 		return servingReply{}, caisson.Errorf(caisson.CodeUnsupported, "%q cannot be asked for", request.Op)
 	}
+}
+
+// lateError says that a sandbox is not what it should be after so long.
+func lateError(run caisson.RunID, what string, bound time.Duration) error {
+	return caisson.Errorf(caisson.CodeDeadline, "the sandbox of run %s is not %s after %s", run, what, bound).
+		WithHint("See how it stands with `caisson sandbox show %s`. If nothing happens, end process %d, which serves it, with `kill -9 %d`: the next command goes on from the record.", run, os.Getpid(), os.Getpid())
 }
 
 func servedOnly(r caisson.Run) error {
@@ -117,23 +144,22 @@ func (s *Serving) reply(run caisson.RunID) (servingReply, error) {
 	return servingReply{Run: &r}, err
 }
 
-func (s *Serving) doStop(r caisson.Run) (servingReply, error) {
+func (s *Serving) doStop(ctx context.Context, r caisson.Run) (servingReply, error) {
 	s.mu.Lock()
 	v := s.open[r.ID]
 	s.mu.Unlock()
 	if v != nil {
 		v.halt(&caisson.CauseError{Cause: caisson.CauseUser, Text: "a person stopped it"})
-		<-v.done
-		if v.err != nil {
-			return servingReply{}, v.err
+		if err := v.over(ctx); err != nil {
+			return servingReply{}, err
 		}
 	}
 	return s.reply(r.ID)
 }
 
 // doSession drives a session in a served sandbox, and opens that first if it
-// wants to be open.
-func (s *Serving) doSession(conn *net.UnixConn, r caisson.Run, request servingRequest, files []*os.File) (servingReply, error) {
+// wants to be open, within the time of opening.
+func (s *Serving) doSession(opening context.Context, client *talk, r caisson.Run, request servingRequest, files []*os.File) (servingReply, error) {
 	parent, guest, err := s.host.isGuest(s.life, r)
 	if err == nil && !guest {
 		err = caisson.Errorf(caisson.CodeStateInvalid, "run %s is no session in a sandbox that is kept open", r.ID)
@@ -145,7 +171,7 @@ func (s *Serving) doSession(conn *net.UnixConn, r caisson.Run, request servingRe
 		return servingReply{}, err
 	}
 	v := s.takeWanted(parent)
-	if err := v.await(s.life); err != nil {
+	if err := v.await(opening); err != nil {
 		return servingReply{}, err
 	}
 	box, leave, err := v.enter(r.ID)
@@ -153,7 +179,7 @@ func (s *Serving) doSession(conn *net.UnixConn, r caisson.Run, request servingRe
 		return servingReply{}, err
 	}
 	defer leave()
-	taken := func() { _ = sendPacket(conn, servingReply{Taken: true}) } // who is gone reads it in the ledger
+	taken := func() { _ = client.say(servingReply{Taken: true}) } // who is gone reads it in the ledger
 	// What is cancelled ends through the record, as any session does.
 	ctx := context.WithoutCancel(s.life)
 	if request.Op == opHold {
@@ -164,7 +190,7 @@ func (s *Serving) doSession(conn *net.UnixConn, r caisson.Run, request servingRe
 	if err != nil {
 		return servingReply{}, err
 	}
-	gone := s.untilGone(conn, r.ID)
+	gone := s.untilGone(client.conn, r.ID)
 	r, err = s.host.Drive(ctx, r.ID, DriveOptions{
 		within: box, taken: taken,
 		Agent:   &agent.Options{Stdin: streams.in, Stdout: streams.out, Stderr: streams.err, Env: request.Env},

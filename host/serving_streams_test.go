@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -58,6 +59,26 @@ func dup(t *testing.T, f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
+// used waits until so many calls of a descriptor are under way.
+func (s *streams) used(t *testing.T, d *descriptor, calls int) {
+	t.Helper()
+	eventually(t, "its descriptor is not used", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return d.users >= calls
+	})
+}
+
+// eventually waits for a state that nothing tells of.
+func eventually(t *testing.T, not string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal(not)
+		}
+	}
+}
+
 // Both outputs of a session are one pipe, whose reader pauses: each is told that
 // it can go on, and one cannot. Nobody waits for it, and it ends with the pause.
 func TestStreamsShared(t *testing.T) {
@@ -85,7 +106,8 @@ func TestStreamsShared(t *testing.T) {
 				return err
 			})
 		})
-		time.Sleep(50 * time.Millisecond)
+		s.used(t, s.out.d, 2)
+		s.used(t, s.err.d, 1)
 		s.ends(t)
 		select {
 		case err := <-held:
@@ -122,7 +144,7 @@ func TestStreamsStolen(t *testing.T) {
 		_, err := s.in.Read(make([]byte, 8))
 		read <- err
 	}()
-	time.Sleep(50 * time.Millisecond)
+	s.used(t, s.in.d, 1)
 	s.ends(t)
 	if err := <-read; !errors.Is(err, io.EOF) {
 		t.Errorf("the read ends with %v", err)

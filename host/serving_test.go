@@ -3,9 +3,12 @@ package host
 import (
 	"context"
 	"io"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/agent"
@@ -44,14 +47,14 @@ func (s *Serving) is(t *testing.T, run caisson.RunID) caisson.Run {
 // stopped since; a person does.
 func TestStoppedSinceRead(t *testing.T) {
 	s, run := serves(t)
-	if _, err := s.opened(run.ID, servingRequest{}); err != nil {
+	if _, err := s.opened(t.Context(), run.ID, servingRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	read := s.is(t, run.ID)
 	if read.State == caisson.RunPaused {
 		t.Fatal("it is not open")
 	}
-	if _, err := s.doStop(read); err != nil {
+	if _, err := s.doStop(t.Context(), read); err != nil {
 		t.Fatal(err)
 	}
 	v := s.takeWanted(read)
@@ -64,7 +67,7 @@ func TestStoppedSinceRead(t *testing.T) {
 	}
 	// At the same time as one that must not, a person may.
 	s.takeWanted(read)
-	if _, err := s.opened(run.ID, servingRequest{}); err != nil {
+	if _, err := s.opened(t.Context(), run.ID, servingRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.takeWanted(read).await(t.Context()); err != nil {
@@ -76,7 +79,7 @@ func TestStoppedSinceRead(t *testing.T) {
 // what its person asked for.
 func TestTakenWhileReplaced(t *testing.T) {
 	s, run := serves(t)
-	first, err := s.opened(run.ID, servingRequest{Env: []string{"A=1"}})
+	first, err := s.opened(t.Context(), run.ID, servingRequest{Env: []string{"A=1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,10 +90,10 @@ func TestTakenWhileReplaced(t *testing.T) {
 	others.Go(func() {
 		for ctx.Err() == nil {
 			found[s.takeWanted(read)] = true
-			time.Sleep(100 * time.Microsecond)
+			runtime.Gosched()
 		}
 	})
-	second, err := s.opened(run.ID, servingRequest{Env: []string{"A=2"}, Recreate: true})
+	second, err := s.opened(t.Context(), run.ID, servingRequest{Env: []string{"A=2"}, Recreate: true})
 	end()
 	others.Wait()
 	if err != nil || second == first || !second.fresh || len(second.env) != 1 || second.env[0] != "A=2" {
@@ -107,7 +110,7 @@ func TestTakenWhileReplaced(t *testing.T) {
 // and is in nobody's way when its sandbox is stopped.
 func TestServedSharedOutput(t *testing.T) {
 	s, run := serves(t)
-	v, err := s.opened(run.ID, servingRequest{})
+	v, err := s.opened(t.Context(), run.ID, servingRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +139,12 @@ func TestServedSharedOutput(t *testing.T) {
 			ended <- err
 		}()
 		if deadline == 0 {
-			time.Sleep(time.Second)
+			eventually(t, "the pipe does not fill", func() bool { // both writers are held up then
+				n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
+				return err == nil && n > 15*atOnce
+			})
+			streams.used(t, streams.out.d, 1)
+			streams.used(t, streams.err.d, 1)
 			s.end(&caisson.CauseError{Cause: caisson.CauseShutdown, Text: "SIGTERM"})
 		}
 		select {

@@ -16,7 +16,7 @@ import (
 
 // servingVersion is raised when a word changes its meaning: client and server
 // may be of different builds.
-const servingVersion = 1
+const servingVersion = 2
 
 // What the serving process is asked for.
 type servingOp string
@@ -44,6 +44,9 @@ type servingRequest struct {
 
 // servingReply is a message of the serving process. The last one has Done.
 type servingReply struct {
+	// Beat says nothing but that this process lives, and is at work on what was
+	// asked: the first comes at once, others every beatPause.
+	Beat  bool           `json:"beat,omitempty"`
 	Taken bool           `json:"taken,omitempty"` // the lease of the run is taken
 	Done  bool           `json:"done,omitempty"`
 	Run   *caisson.Run   `json:"run,omitempty"`

@@ -51,7 +51,7 @@ type session struct {
 	telling    sync.Mutex           // of told: requests from inside import too
 	remotes    []workspace.Remote   // that can be pushed to, as they were when the channel was opened
 	outer      []string             // environment of programs that verbs run outside
-	programs   string               // directory of programs for those inside; "" without a channel
+	programs   *sandbox.Programs    // for those inside; nil without a channel
 	told       string               // of the last import, so that it is told once
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles
 }
@@ -112,12 +112,13 @@ func (s *session) bind(ctx context.Context) error {
 	return s.host.workspaces.Unlock(ws) // earlier boxes of the run have been ended
 }
 
-// vacate lets others work in the workspace.
+// vacate lets others work in the workspace. What the box was lent is no longer used.
 func (s *session) vacate() error {
-	if s.use == nil {
-		return nil
+	err := s.programs.Close()
+	if s.use != nil {
+		err = errors.Join(err, s.use.Close())
 	}
-	return s.use.Close()
+	return err
 }
 
 func (s *session) binding() caisson.Digest {
@@ -133,7 +134,7 @@ func (s *session) loadSettings(ctx context.Context) error {
 	var repo repoFiles
 	if s.ws != nil {
 		var err error
-		if repo, err = s.host.repository(ctx, s.ws.Path, s.ws.Base); err != nil {
+		if repo, err = s.host.settingsOf(ctx, *s.ws); err != nil {
 			return err
 		}
 	}
@@ -177,7 +178,7 @@ func (s *session) openBox(ctx context.Context) error {
 	var box caisson.Sandbox
 	if err = s.makeChannel(); err == nil {
 		s.asked = s.boxSpec(s.config)
-		box, err = engine.Open(ctx, s.asked)
+		box, err = h.openBox(ctx, engine, s.config, s.asked)
 	}
 	if err != nil {
 		return errors.Join(err, h.restBox(context.WithoutCancel(ctx), &s.record, false))

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -57,6 +58,14 @@ func (h *Host) repository(ctx context.Context, dir, rev string) (repoFiles, erro
 	}
 	return repoFiles{config: files[config.RepositoryConfig], policy: files[config.RepositoryPolicy]}, nil
 }
+
+// settingsOf reads the settings of a workspace's repository, as the commit has
+// them that a person chose: what an agent names as a base may be its own.
+func (h *Host) settingsOf(ctx context.Context, ws caisson.Workspace) (repoFiles, error) {
+	return h.repository(ctx, ws.Path, settingsAt(ws))
+}
+
+func settingsAt(ws caisson.Workspace) string { return cmp.Or(ws.Settings, ws.Base) }
 
 // configWith returns the settings that hold under a repository's. Where those
 // cannot be read, and that is no error for what this host is opened for, it

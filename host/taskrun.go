@@ -181,7 +181,11 @@ func (h *Host) makeWorkspace(ctx context.Context, t caisson.Task) (caisson.Works
 	if common, err := h.Repository(ctx); err == nil && common == t.Repository {
 		dir = h.dir // whose HEAD is meant where the task names no base
 	}
-	repo, err := h.repository(ctx, dir, t.Base)
+	settings := ""
+	if task.ForeignBase(t) {
+		settings = "HEAD"
+	}
+	repo, err := h.repository(ctx, dir, cmp.Or(settings, t.Base))
 	if err != nil {
 		return caisson.Workspace{}, err
 	}
@@ -201,5 +205,5 @@ func (h *Host) makeWorkspace(ctx context.Context, t caisson.Task) (caisson.Works
 	if mode == "" && isolation.NoCover != "" {
 		mode = caisson.WorkspaceClone
 	}
-	return h.workspaces.Create(ctx, workspace.CreateSpec{Dir: dir, Name: string(t.ID), Mode: mode, Branch: t.Branch, Base: t.Base, By: Person()})
+	return h.workspaces.Create(ctx, workspace.CreateSpec{Dir: dir, Name: string(t.ID), Mode: mode, Branch: t.Branch, Base: t.Base, Settings: settings, By: Person()})
 }

@@ -33,7 +33,7 @@ func (h *Host) stageSpec(ctx context.Context, t caisson.Task, w flow.Workflow, n
 	if err != nil {
 		return caisson.RunSpec{}, err
 	}
-	repo, err := h.repository(ctx, ws.Path, ws.Base)
+	repo, err := h.settingsOf(ctx, ws)
 	if err != nil {
 		return caisson.RunSpec{}, err
 	}

@@ -86,7 +86,8 @@ const maxWorkflow = 256 << 10
 
 // Workflow returns a task's workflow: the user's file of that name, else the
 // repository's as the commit has it that the work started from, else the one
-// that ships.
+// that ships. Where a run has named what to start from, that is not where it is
+// read: it is at what a person has checked out, when the work begins.
 func (h *Host) Workflow(ctx context.Context, t caisson.Task) (flow.Workflow, error) {
 	name := flow.For(t)
 	if !task.ValidName(name) {
@@ -105,8 +106,11 @@ func (h *Host) Workflow(ctx context.Context, t caisson.Task) (flow.Workflow, err
 		return flow.Workflow{}, err
 	}
 	rev := t.Base
-	if there {
-		rev = ws.Base
+	switch {
+	case there && (ws.Settings != "" || !task.ForeignBase(t)):
+		rev = settingsAt(ws)
+	case task.ForeignBase(t):
+		rev = "HEAD"
 	}
 	theirs := ".caisson/workflows/" + name + ".yaml"
 	files, err := h.workspaces.FilesAt(ctx, t.Repository, rev, maxWorkflow, theirs)

@@ -145,49 +145,63 @@ func (p *problem) Error() string { return p.text }
 
 func problemf(text ...string) error { return &problem{strings.Join(text, "")} }
 
-func (l *Logins) one(ctx context.Context, box Box, f File, way Way) (moved Moved) {
+// one carries one file. Nobody waits for what is inside: no lock is held while a
+// command runs there.
+func (l *Logins) one(ctx context.Context, box Box, f File, way Way) Moved {
+	now := l.opts.Now()
+	judge := func(raw []byte) content { return read(raw, f.Expires, now) }
+	in := inside{box: box, path: f.Path}
+	ours, err := in.look(ctx, judge)
+	if err != nil {
+		_, _ = l.outside(ctx, f, 0, content{}, judge) // what a killed process left of yours is put right all the same
+		return trouble(insideIs(err))
+	}
+	moved, theirs := l.outside(ctx, f, way, ours, judge)
+	if theirs == nil {
+		return moved
+	}
+	// Where the copy inside is another by now, it is not replaced.
+	if err := in.put(ctx, *theirs, ours); err != nil {
+		return trouble(insideIs(err))
+	}
+	return moved
+}
+
+// outside looks at the person's copy beside the one inside, and takes that where
+// it is to go out. Where the person's is to go in, it is returned.
+func (l *Logins) outside(ctx context.Context, f File, way Way, ours content, judge func([]byte) content) (moved Moved, in *content) {
 	lock, err := l.lock(ctx, f)
 	if err != nil {
-		return trouble(err)
+		return trouble(err), nil
 	}
 	defer func() {
 		if err := lock.Close(); err != nil && !moved.Problem {
-			moved.Why, moved.Problem = caisson.AsError(err).Error(), true
+			moved, in = trouble(err), nil
 		}
 	}()
 	out, err := openOutside(l.opts.Home, f.Path)
 	if err != nil {
-		return trouble(err)
+		return trouble(err), nil
 	}
 	defer out.close()
-	now := l.opts.Now()
-	judge := func(raw []byte) content { return read(raw, f.Expires, now) }
 	if err := out.settle(judge); err != nil {
-		return trouble(err)
+		return trouble(err), nil
 	}
 	theirs, err := out.look(judge)
 	if err != nil {
-		return trouble(outsideIs(err))
+		return trouble(outsideIs(err)), nil
 	}
-	in := inside{box: box, path: f.Path}
-	ours, err := in.look(ctx, judge)
-	if err != nil {
-		return trouble(insideIs(err))
-	}
-	to, why, problem := decide(theirs, ours, f, way)
-	if to == In {
-		if err := in.put(ctx, theirs, ours); err != nil {
-			return trouble(insideIs(err))
-		}
-		return Moved{Moved: "in", Digest: short(theirs)}
-	}
-	if to == Out {
+	switch to, why, problem := decide(theirs, ours, f, way); to {
+	case In:
+		return Moved{Moved: "in", Digest: short(theirs)}, &theirs
+	case Out:
 		if err := out.put(ours.raw, theirs); err != nil {
-			return trouble(outsideIs(err))
+			return trouble(outsideIs(err)), nil
 		}
-		return Moved{Moved: "out", Digest: short(ours)}
+		return Moved{Moved: "out", Digest: short(ours)}, nil
+	default:
+		return Moved{Why: why, Problem: problem}, nil
 	}
-	return Moved{Why: why, Problem: problem}
 }
 
 func outsideIs(err error) error { return placed("your copy ", err) }
@@ -204,7 +218,8 @@ func placed(whose string, err error) error {
 
 func short(c content) string { return string(c.digest())[:8] }
 
-// lock keeps other processes with the same state directory from the file.
+// lock keeps other processes with the same state directory from the person's file,
+// for as long as it takes to read and to replace it.
 func (l *Logins) lock(ctx context.Context, f File) (*lockfile.Lock, error) {
 	if err := os.MkdirAll(l.opts.Locks, 0o700); err != nil {
 		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make a directory for locks: %w", err)

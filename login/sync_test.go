@@ -4,6 +4,7 @@ package login
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -287,6 +288,53 @@ func TestTwoAtOnce(t *testing.T) {
 		if got := saved(t, a.home); got != login(2*round+3) {
 			t.Errorf("round %d: %s", round, got)
 		}
+	}
+}
+
+// stuck is a box whose commands do not end, from one on: what is inside can do that.
+type stuck struct {
+	Box
+	goes int // commands that end
+	held chan struct{}
+}
+
+func (s *stuck) Hold(ctx context.Context, cmd caisson.Command) (caisson.Process, error) {
+	if s.goes--; s.goes >= 0 {
+		return s.Box.Hold(ctx, cmd)
+	}
+	close(s.held)
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// A sandbox whose commands do not end is in nobody's way: another renews the same
+// login meanwhile.
+func TestStuckInside(t *testing.T) {
+	for name, goes := range map[string]int{"while it is looked at": 0, "while it is given one": 1} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newPair(t), newPair(t)
+			b.home, b.logins = a.home, a.logins
+			save(t, a.home, login(1))
+			b.renew(2)
+			ctx, enough := context.WithCancel(t.Context())
+			defer enough()
+			box := &stuck{Box: a.box, goes: goes, held: make(chan struct{})}
+			done := make(chan Moved)
+			go func() { done <- a.logins.Sync(ctx, box, Both)[0] }()
+			<-box.held
+			soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if m := b.logins.Sync(soon, b.box, Both)[0]; m.Moved != "out" || m.Problem {
+				t.Errorf("another: %+v", m)
+			}
+			enough()
+			if m := <-done; !m.Problem || m.Moved != "" {
+				t.Errorf("the stuck one: %+v", m)
+			}
+			if got := saved(t, a.home); got != login(2) {
+				t.Errorf("yours is %s", got)
+			}
+		})
 	}
 }
 

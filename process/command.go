@@ -136,7 +136,7 @@ func (r *Running) Wait() (Status, error) {
 	if !unhook() {
 		stopErr := <-stopped // bounded by the grace and endBound
 		code := caisson.CodeCancelled
-		if errors.Is(r.ctx.Err(), context.DeadlineExceeded) {
+		if errors.Is(r.ctx.Err(), context.DeadlineExceeded) || errors.Is(context.Cause(r.ctx), context.DeadlineExceeded) {
 			code = caisson.CodeDeadline
 		}
 		return status, caisson.Errorf(code, "%s was stopped: %w", r.cmd.Path, errors.Join(context.Cause(r.ctx), stopErr))

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -80,4 +81,22 @@ func Alive(id caisson.ProcessIdentity) caisson.Liveness {
 		return caisson.Dead
 	}
 	return caisson.LivenessUnknown
+}
+
+// Stopped tells whether a process of this pid namespace does nothing because it
+// was stopped, by a signal or a debugger, as far as can be seen.
+func Stopped(pid int) bool {
+	p, there := proctree.Of(pid)
+	return there && p.Stopped
+}
+
+// SinceBoot is the time since the machine was started, the time that it slept with
+// it. No person sets it, so that what lasts a while is measured by it: also between
+// processes, where their boot is the same. 0 on a system that does not tell.
+func SinceBoot() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }

@@ -53,6 +53,10 @@ func Register(dir string) (*Registration, error) {
 	return &Registration{inst, lock}, nil
 }
 
+// DirOf returns the directory that an instance was registered in: what it keeps
+// beside its lock is found there, also by who registers elsewhere.
+func DirOf(inst caisson.Instance) string { return filepath.Dir(filepath.Dir(inst.Lock)) }
+
 // Close says that this instance has ended. Its lock file stays, free: that is
 // how others know that it is dead.
 func (r *Registration) Close() error { return r.lock.Close() }

@@ -1,7 +1,6 @@
 package task
 
 import (
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -80,49 +79,4 @@ func checkBranch(branch string, kind caisson.TaskType) error {
 		return nil
 	}
 	return invalid("branch", "%q is not %s/ and lower-case words joined by \"-\"", branch, kind)
-}
-
-// Place returns n as it is to be created beside the given tasks, with the
-// branch it gets: the one it names, or the first that is free of <type>/<slug>,
-// <type>/<slug>-2, … Where its key is in use and that task's branch could have
-// been its own, it is that one, so that creating again gives the same.
-func Place(n Draft, tasks []caisson.Task) (Draft, error) {
-	named := n.Branch != ""
-	n, err := n.normal()
-	if err != nil {
-		return n, err
-	}
-	taken := map[string]caisson.TaskID{}
-	for _, t := range tasks {
-		if t.Repository != n.Repository {
-			continue
-		}
-		if t.Key == n.Key {
-			if !named && numbered(t.Branch, n.Branch) {
-				n.Branch = t.Branch
-			}
-			return n, nil
-		}
-		if !Over(t.State) {
-			taken[t.Branch] = t.ID
-		}
-	}
-	if other, is := taken[n.Branch]; is && named {
-		return n, caisson.Errorf(caisson.CodeTaskConflict, "branch %s is task %s's", n.Branch, other).WithHint("Choose another branch, or none.")
-	}
-	wish := n.Branch
-	for i := 2; taken[n.Branch] != ""; i++ {
-		n.Branch = wish + "-" + strconv.Itoa(i)
-	}
-	return n, nil
-}
-
-// numbered tells whether branch is wish, or wish with a number.
-func numbered(branch, wish string) bool {
-	rest, ok := strings.CutPrefix(branch, wish)
-	if !ok || rest == "" {
-		return ok
-	}
-	i, err := strconv.Atoi(strings.TrimPrefix(rest, "-"))
-	return err == nil && i >= 2 && rest == "-"+strconv.Itoa(i)
 }

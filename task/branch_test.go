@@ -1,7 +1,6 @@
 package task_test
 
 import (
-	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -33,52 +32,49 @@ func TestSlug(t *testing.T) {
 	}
 }
 
-func TestPlace(t *testing.T) {
-	var all []caisson.Task
-	add := func(n task.Draft) caisson.Task {
+func TestBranchOfNew(t *testing.T) {
+	w := newWorld(t)
+	add := func(n task.Draft) (caisson.Task, error) {
 		t.Helper()
-		placed, err := task.Place(n, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		is := apply(t, caisson.Task{ID: caisson.TaskID(fmt.Sprintf("T%06d", len(all)))}, task.Create(placed, ann))
-		all = append(all, is)
-		return is
+		return task.New(task.Options{Ledger: w.ledger, Work: w, Outside: hidden{}}).Create(t.Context(), n, ann)
 	}
 	keyed := func(key, title string) task.Draft {
 		return task.Draft{Key: task.KeyOf(key), Repository: "/r", Title: title, Type: caisson.TaskBugfix}
 	}
-	for i, want := range []string{"bugfix/it-leaks", "bugfix/it-leaks-2", "bugfix/it-leaks-3"} {
-		if got := add(keyed(fmt.Sprint(i), "It leaks!")).Branch; got != want {
-			t.Errorf("%s, want %s", got, want)
+	wants := func(n task.Draft, want string) caisson.Task {
+		t.Helper()
+		is, err := add(n)
+		if err != nil || is.Branch != want {
+			t.Errorf("%s, want %s, %v", is.Branch, want, err)
 		}
+		return is
 	}
-	// The same key gives the same branch, whatever has become free or taken.
-	all[0].State = caisson.TaskCompleted
-	if placed, err := task.Place(keyed("1", "It leaks!"), all); err != nil || placed.Branch != "bugfix/it-leaks-2" {
-		t.Errorf("%+v, %v", placed, err)
+	first := wants(keyed("0", "It leaks!"), "bugfix/it-leaks")
+	second := wants(keyed("1", "It leaks!"), "bugfix/it-leaks-2")
+	wants(keyed("2", "It leaks!"), "bugfix/it-leaks-3")
+	wants(keyed("longer", "It leaks, 2 of them"), "bugfix/it-leaks-2-of-them")
+	// The same key gives the same task, whatever has become free or taken.
+	if _, err := w.tasks.Move(t.Context(), first.ID, task.Wanted{Move: task.Cancel, By: ann}); err != nil {
+		t.Fatal(err)
 	}
-	// With another title it is another content, and the ledger says so.
-	if placed, err := task.Place(keyed("1", "It leaks less"), all); err != nil || placed.Branch != "bugfix/it-leaks-less" {
-		t.Errorf("%+v, %v", placed, err)
+	if again := wants(keyed("1", "It leaks!"), "bugfix/it-leaks-2"); again.ID != second.ID {
+		t.Errorf("%s and %s", again.ID, second.ID)
 	}
-	if got := add(keyed("new", "It leaks!")).Branch; got != "bugfix/it-leaks" {
-		t.Errorf("one that is over keeps its branch: %s", got)
+	// With another title it is another content.
+	if _, err := add(keyed("1", "It leaks less")); caisson.CodeOf(err) != caisson.CodeTaskConflict {
+		t.Errorf("%v", err)
 	}
+	wants(keyed("new", "It leaks!"), "bugfix/it-leaks") // one that is over keeps no branch
 	named := keyed("named", "It leaks!")
 	named.Branch = "bugfix/it-leaks-3"
-	if _, err := task.Place(named, all); caisson.CodeOf(err) != caisson.CodeTaskConflict {
+	if _, err := add(named); caisson.CodeOf(err) != caisson.CodeTaskConflict {
 		t.Errorf("%v", err)
 	}
 	elsewhere := keyed("elsewhere", "It leaks!")
 	elsewhere.Repository = "/other"
-	if placed, err := task.Place(elsewhere, all); err != nil || placed.Branch != "bugfix/it-leaks" {
-		t.Errorf("%+v, %v", placed, err)
-	}
+	wants(elsewhere, "bugfix/it-leaks")
 	wordless := keyed("wordless", "修复登录")
-	if placed, err := task.Place(wordless, all); err != nil || placed.Branch != "bugfix/task-"+wordless.Key[:8] {
-		t.Errorf("%+v, %v", placed, err)
-	}
+	wants(wordless, "bugfix/task-"+wordless.Key[:8])
 }
 
 // Whatever the title, git takes the branch.
@@ -89,11 +85,10 @@ func TestBranchesAreGits(t *testing.T) {
 			Key: task.NewKey(), Repository: "/r", Title: "x" + rapid.StringN(0, 60, -1).Draw(r, "title"),
 			Type: rapid.SampledFrom(caisson.TaskTypes()).Draw(r, "type"),
 		}
-		placed, err := task.Place(n, nil)
-		if err != nil {
+		if n.Check() != nil {
 			return // the title is none
 		}
-		branches = append(branches, placed.Branch)
+		branches = append(branches, made(t, n).Branch)
 	})
 	if len(branches) < 10 {
 		t.Fatalf("only %d titles are valid", len(branches))

@@ -109,11 +109,13 @@ func (n Draft) texts() (Draft, error) {
 	return n, nil
 }
 
-// Create makes a task. n comes from [Place], which chooses its branch.
+// Create makes a task, on the branch that n names; where it names none, on the
+// first that is free of <type>/<slug>, <type>/<slug>-2, …
 func Create(n Draft, by By) caisson.TaskEdit {
+	named := n.Branch != ""
 	n, err := n.normal()
 	return caisson.TaskEdit{
-		Key: n.Key,
+		Key: n.Key, New: caisson.TaskNew{Free: !named},
 		Change: func(t *caisson.Task) error {
 			if err != nil {
 				return err

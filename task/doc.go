@@ -38,6 +38,10 @@ func NamesWork(t caisson.Task, branch string) bool {
 	return t.Branch == branch && !t.ByRun
 }
 
+// ForeignBase tells whether the base of a task is what a run has named: it may be
+// a commit of its own, and is nothing to read rules of work from.
+func ForeignBase(t caisson.Task) bool { return t.ByRun && t.Base != "" }
+
 // activity is what the history says of a change.
 func (b By) activity(kind, text string) caisson.TaskActivity {
 	return caisson.TaskActivity{By: b.Name, Kind: kind, Text: text}

@@ -25,11 +25,7 @@ func draft() task.Draft {
 // made is the task of a draft, as the ledger would have it.
 func made(t *testing.T, n task.Draft) caisson.Task {
 	t.Helper()
-	placed, err := task.Place(n, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return apply(t, caisson.Task{ID: "Tabc123", Key: n.Key, State: caisson.TaskActive}, task.Create(placed, ann))
+	return apply(t, caisson.Task{ID: "Tabc123", Key: n.Key, State: caisson.TaskActive}, task.Create(n, ann))
 }
 
 func apply(t *testing.T, was caisson.Task, e caisson.TaskEdit) caisson.Task {

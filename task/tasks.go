@@ -36,26 +36,11 @@ func New(o Options) *Tasks { return &Tasks{o} }
 
 // Create makes a task, or returns the one that was made with that key.
 func (s *Tasks) Create(ctx context.Context, n Draft, by By) (caisson.Task, error) {
-	tried := ""
-	for {
-		all, err := s.o.Ledger.Tasks(ctx, caisson.TaskFilter{Repository: n.Repository})
-		if err != nil {
-			return caisson.Task{}, err
-		}
-		placed, err := Place(n, all)
-		if err != nil {
-			return caisson.Task{}, err
-		}
-		t, err := s.o.Ledger.EditTask(ctx, Create(placed, by))
-		if err == nil {
-			return t, s.o.Outside.Show(ctx, t)
-		}
-		// Another process may have taken the branch since; then there is another one.
-		if caisson.CodeOf(err) != caisson.CodeTaskConflict || placed.Branch == tried {
-			return t, err
-		}
-		tried = placed.Branch
+	t, err := s.o.Ledger.EditTask(ctx, Create(n, by))
+	if err != nil {
+		return t, err
 	}
+	return t, s.o.Outside.Show(ctx, t)
 }
 
 // Edit does one edit and shows the task as it is then.
@@ -121,16 +106,14 @@ func (s *Tasks) finish(ctx context.Context, t caisson.Task) (caisson.Task, error
 // Resume goes on with all moves that a process which ended left under way. One
 // that cannot be finished does not keep the others from it.
 func (s *Tasks) Resume(ctx context.Context) error {
-	all, err := s.o.Ledger.Tasks(ctx, caisson.TaskFilter{})
+	moving, err := s.o.Ledger.Tasks(ctx, caisson.TaskFilter{Moving: true})
 	if err != nil {
 		return err
 	}
 	var failed error
-	for _, t := range all {
-		if t.Moving != nil {
-			_, err := s.finish(ctx, t)
-			failed = errors.Join(failed, err)
-		}
+	for _, t := range moving {
+		_, err := s.finish(ctx, t)
+		failed = errors.Join(failed, err)
 	}
 	return failed
 }

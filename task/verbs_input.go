@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/caisson-run/caisson"
@@ -117,48 +116,16 @@ func (in createInput) draft(repository string, call caisson.CallID) Draft {
 
 func checkCreate(in createInput) error { return in.draft("", "").Check() }
 
-func create(ctx context.Context, s *sandbox, call caisson.Call, by By, in createInput) (caisson.Result, error) {
-	all, err := s.o.Ledger.Tasks(ctx, caisson.TaskFilter{Repository: s.o.Repository})
-	if err != nil {
-		return caisson.Result{}, err
-	}
-	placed, err := Place(in.draft(s.o.Repository, call.ID), all)
-	if err != nil {
-		return caisson.Result{}, err
-	}
-	if err := s.mayCreate(ctx, placed, all, by); err != nil {
-		return caisson.Result{}, err
-	}
-	return edit(Create(placed, by), "created"), nil
-}
-
-// maxCreated bounds the tasks that one run creates: each is kept, and read with
-// all others of its repository.
+// maxCreated bounds the tasks that one run creates: each is kept, and more are
+// nothing that a person would look at.
 const maxCreated = 100
 
-// mayCreate refuses a task that would be of somebody's workspace, and more than a
-// person would want to look at.
-func (s *sandbox) mayCreate(ctx context.Context, placed Draft, all []caisson.Task, by By) error {
-	created := 0
-	for _, t := range all {
-		if t.Key == placed.Key {
-			return nil // it is that one
-		}
-		if t.CreatedBy == by.Name {
-			created++
-		}
-	}
-	if created >= maxCreated {
-		return caisson.Errorf(caisson.CodeRefused, "this run has created %d tasks, and may create no more", created).WithHint("Ask the person you work for.")
-	}
-	there, err := s.o.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{CommonDir: s.o.Repository})
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(there, func(ws caisson.Workspace) bool { return ws.Branch == placed.Branch }) {
-		return caisson.Errorf(caisson.CodeBranchExists, "branch %s has a workspace already, where somebody works", placed.Branch).WithHint("Name another branch.")
-	}
-	return nil
+// create makes no task of somebody's workspace, which the ledger looks at when it
+// makes it.
+func create(_ context.Context, s *sandbox, call caisson.Call, by By, in createInput) (caisson.Result, error) {
+	made := Create(in.draft(s.o.Repository, call.ID), by)
+	made.New.Unworked, made.New.Most = true, maxCreated
+	return edit(made, "created"), nil
 }
 
 func note(ctx context.Context, s *sandbox, _ caisson.Call, by By, in noteInput) (caisson.Result, error) {

@@ -25,8 +25,11 @@ type CreateSpec struct {
 	Mode   caisson.WorkspaceMode // default: caisson.WorkspaceWorktree
 	Branch string                // default: caisson/<name>
 	Base   string                // a revision; default: HEAD of Dir's checkout, which must then be clean and on a branch
-	Run    caisson.RunID
-	By     string
+	// Settings is a revision that the repository's settings are read at, where Base
+	// was not chosen by a person; empty: at Base.
+	Settings string
+	Run      caisson.RunID
+	By       string
 	// Made is called once the workspace is recorded, nil for nothing. Where it
 	// fails, or the process ends before it has returned, the workspace is
 	// taken back: one of a run that is not recorded is nobody's.
@@ -98,6 +101,7 @@ func (w *Workspaces) Create(ctx context.Context, spec CreateSpec) (caisson.Works
 func (c *creation) make(ctx context.Context, spec CreateSpec) error {
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error { return c.chooseBase(ctx, spec.Base) },
+		func(ctx context.Context) error { return c.chooseSettings(ctx, spec.Settings) },
 		c.checkBranch, c.makeTree, c.fill, c.findModules, c.makeShadow,
 	} {
 		if err := step(ctx); err != nil {
@@ -115,6 +119,19 @@ func (c *creation) make(ctx context.Context, spec CreateSpec) error {
 		removed.Removed = true
 		return errors.Join(err, c.w.opts.Ledger.PutWorkspace(context.WithoutCancel(ctx), removed))
 	}
+	return nil
+}
+
+// chooseSettings resolves the commit that settings are read at.
+func (c *creation) chooseSettings(ctx context.Context, at string) error {
+	if at == "" {
+		return nil
+	}
+	commit, err := c.git.line(ctx, c.repo.at(c.at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", at+"^{commit}"))
+	if err != nil || !isObjectID(commit) {
+		return unusable("%q names no commit here, and the repository's settings are read at it", printable(at)).WithHint("Make a first commit, or check one out.")
+	}
+	c.ws.Settings = commit
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson/internal/proctree"
+	"github.com/caisson-run/caisson/process"
 )
 
 const (
@@ -167,11 +168,11 @@ func (p *holder) matters(pid int, made time.Time) bool {
 	if !there || seen.Zombie {
 		return false
 	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+	now := process.SinceBoot()
+	if now == 0 {
 		return true
 	}
-	age := time.Duration(now.Nano()) - time.Duration(seen.Start)*(time.Second/ticks) //nolint:gosec // a time since boot
+	age := now - time.Duration(seen.Start)*(time.Second/ticks) //nolint:gosec // a time since boot
 	return time.Now().Add(-age).After(made)
 }
 

@@ -171,7 +171,16 @@ func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.
 // driven is drive, without a word about how the run stands then.
 func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) (*watch, caisson.Run, error) {
 	w := a.newWatch(ctx, h, r)
-	stop := newStopper(h, r, w.stopping)
+	within, err := h.InServed(ctx, r)
+	if err != nil {
+		return w, r, err
+	}
+	var leave context.CancelCauseFunc
+	if within {
+		ctx, leave = context.WithCancelCause(ctx)
+		defer leave(nil)
+	}
+	stop := newStopper(h, r, w.stopping, leave)
 	defer stop.close()
 	opts.Pause = stop.pause
 	if w.foreign {
@@ -187,10 +196,6 @@ func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host
 		}
 	} else if w.ask != nil {
 		opts.Observe = w.observe
-	}
-	within, err := h.InServed(ctx, r)
-	if err != nil {
-		return w, r, err
 	}
 	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) {
 		if within {

@@ -140,17 +140,37 @@ func (a *app) servedDetails(w io.Writer, v host.BoxView) {
 }
 
 func (a *app) sandboxStop() *cobra.Command {
-	cmd := a.boxArg("stop REF", "Stop a sandbox: a session, or one that is kept open",
-		func(ctx context.Context, h *host.Host, v host.BoxView) error {
-			stopped, err := h.StopBox(ctx, v)
-			if err != nil {
-				return err
+	cmd := a.boxArg("stop REF", "Stop a sandbox: a session, or one that is kept open", nil)
+	cmd.RunE = a.with(func(ctx context.Context, h *host.Host, args []string) error {
+		v, err := h.FindBox(ctx, args[0])
+		if caisson.CodeOf(err) == caisson.CodeNotFound {
+			if r, is, findErr := h.FindGuest(ctx, args[0]); is || findErr != nil {
+				return a.stopGuest(ctx, h, r, findErr)
 			}
-			return a.print(stopped, func(w io.Writer) { fmt.Fprintf(w, "%s  %s\n", stopped.ID, boxState(stopped)) })
-		})
+		}
+		if err != nil {
+			return err
+		}
+		stopped, err := h.StopBox(ctx, v)
+		if err != nil {
+			return err
+		}
+		return a.print(stopped, func(w io.Writer) { fmt.Fprintf(w, "%s  %s\n", stopped.ID, boxState(stopped)) })
+	})
 	cmd.Long = `End a session and all that runs in its sandbox: first softly, then by force.
 What was committed in it is brought home. One that "caisson sandbox create" made
-is stopped so, with all sessions in it; "caisson sandbox start" opens it again.
-The sandbox of an agent's run is ended with the run: "caisson runs cancel".`
+is stopped so, with all sessions in it; "caisson sandbox start" opens it again. The
+run of one session in it ends that session alone. The sandbox of an agent's run is ended with the run: "caisson runs cancel".`
 	return cmd
+}
+
+// stopGuest ends one session in a sandbox that is kept open.
+func (a *app) stopGuest(ctx context.Context, h *host.Host, r caisson.Run, err error) error {
+	if err == nil {
+		r, err = h.Cancel(ctx, r.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return a.print(r, func(w io.Writer) { fmt.Fprintf(w, "%s  %s\n", r.ID, r.State) })
 }

@@ -69,6 +69,8 @@ func Run(t *testing.T, open Opener) {
 		"Tasks":                  testTasks,
 		"TaskKey":                testTaskKey,
 		"TaskBranch":             testTaskBranch,
+		"TaskNew":                testTaskNew,
+		"TaskWork":               testTaskWork,
 		"TaskEditsAtOnce":        testTaskEdits,
 		"TaskEditThatErrs":       testTaskEditErrs,
 		"TaskContent":            testTaskContent,

@@ -166,6 +166,102 @@ func testTaskBranch(t *testing.T, f *fixture) {
 	wantCode(t, err, caisson.CodeStateInvalid)
 }
 
+// A new task is held against what is on record when it is made.
+func testTaskNew(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	asked := func(key string, want caisson.TaskNew) (caisson.Task, error) {
+		edit := create(key, "one")
+		edit.New = want
+		return f.EditTask(ctx, *edit)
+	}
+	free := caisson.TaskNew{Free: true}
+	var made []caisson.Task
+	for i, want := range []string{"bugfix/one", "bugfix/one-2", "bugfix/one-3"} {
+		task := must(asked(fmt.Sprint("k", i), free))(t)
+		equal(t, "branch", task.Branch, want)
+		made = append(made, task)
+	}
+	must(f.EditTask(ctx, with(made[1].ID, func(w *caisson.Task) { w.State = caisson.TaskCancelled })))(t)
+	equal(t, "the same key", must(asked("k2", free))(t), made[2])
+	equal(t, "one that is over, by its key", must(asked("k1", free))(t).ID, made[1].ID)
+	equal(t, "the first that is free", must(asked("k3", free))(t).Branch, "bugfix/one-2")
+	_, err := asked("k2", caisson.TaskNew{}) // it names another branch than the first did
+	wantCode(t, err, caisson.CodeTaskConflict)
+
+	ws := caisson.Workspace{ID: "w1", Name: "w1", Branch: "bugfix/one-4", Binding: caisson.Binding{CommonDir: "/repo/.git"}}
+	ok(t, f.PutWorkspace(ctx, ws))
+	_, err = asked("k4", caisson.TaskNew{Free: true, Unworked: true})
+	wantCode(t, err, caisson.CodeBranchExists)
+	ws.Binding.CommonDir = "/other/.git"
+	ok(t, f.PutWorkspace(ctx, ws))
+	equal(t, "beside another repository's", must(asked("k4", caisson.TaskNew{Free: true, Unworked: true}))(t).Branch, "bugfix/one-4")
+	ws.ID, ws.Name, ws.Branch, ws.Removed, ws.Binding.CommonDir = "w2", "w2", "bugfix/one-5", true, "/repo/.git"
+	ok(t, f.PutWorkspace(ctx, ws))
+	equal(t, "beside one that was removed", must(asked("k5", caisson.TaskNew{Free: true, Unworked: true}))(t).Branch, "bugfix/one-5")
+
+	_, err = asked("k6", caisson.TaskNew{Free: true, Most: 6})
+	wantCode(t, err, caisson.CodeRefused)
+	equal(t, "as many as may be", must(asked("k6", caisson.TaskNew{Free: true, Most: 7}))(t).Branch, "bugfix/one-6")
+	must(asked("k6", caisson.TaskNew{Free: true, Most: 1}))(t) // it is made already
+
+	var all sync.WaitGroup // of several processes at once, none is one too many
+	other := f.open()
+	defer func() { ok(t, other.Close()) }()
+	for i := range 8 {
+		l := f.Ledger
+		if i%2 == 1 {
+			l = other
+		}
+		all.Go(func() {
+			edit := create(fmt.Sprint("many", i), "one")
+			edit.New = caisson.TaskNew{Free: true, Most: 10}
+			if _, err := l.EditTask(ctx, *edit); err != nil && caisson.CodeOf(err) != caisson.CodeRefused {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	equal(t, "tasks", len(must(f.Tasks(ctx, caisson.TaskFilter{}))(t)), 10)
+}
+
+// Tasks are found by where they are worked on, and by their moves.
+func testTaskWork(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	var made []caisson.TaskID
+	for i := range 4 {
+		made = append(made, must(f.EditTask(ctx, *create("", fmt.Sprint(i))))(t).ID)
+	}
+	must(f.EditTask(ctx, with(made[1], func(w *caisson.Task) { w.Workspace = "w1" })))(t)
+	must(f.EditTask(ctx, with(made[2], func(w *caisson.Task) {
+		w.State, w.Moving = caisson.TaskCancelled, &caisson.TaskMoving{To: caisson.TaskCancelled}
+	})))(t)
+	must(f.EditTask(ctx, with(made[3], func(w *caisson.Task) { w.Workspace, w.Repository = "w3", "/other/.git" })))(t)
+	for _, c := range []struct {
+		filter caisson.TaskFilter
+		want   []int
+	}{
+		{caisson.TaskFilter{Work: &caisson.TaskWork{}}, nil},
+		{caisson.TaskFilter{Work: &caisson.TaskWork{Workspaces: []caisson.WorkspaceID{"w1", "w2", "w3", ""}}}, []int{1}},
+		{caisson.TaskFilter{Work: &caisson.TaskWork{Branches: []string{"bugfix/2", "bugfix/3", ""}}}, []int{2}},
+		{caisson.TaskFilter{Work: &caisson.TaskWork{Workspaces: []caisson.WorkspaceID{"w1"}, Branches: []string{"bugfix/0", "bugfix/1"}}}, []int{1, 0}},
+		{caisson.TaskFilter{Moving: true}, []int{2}},
+	} {
+		if c.filter.Work != nil {
+			c.filter.Repository = "/repo/.git"
+		}
+		var want, got []caisson.TaskID
+		for _, i := range c.want {
+			want = append(want, made[i])
+		}
+		for _, task := range must(f.Tasks(ctx, c.filter))(t) {
+			got = append(got, task.ID)
+		}
+		equal(t, fmt.Sprintf("%+v", c.filter), got, want)
+	}
+	must(f.EditTask(ctx, with(made[2], func(w *caisson.Task) { w.Moving = nil })))(t)
+	equal(t, "moves", len(must(f.Tasks(ctx, caisson.TaskFilter{Moving: true}))(t)), 0)
+}
+
 // Edits that come at once from several processes are all there in the end.
 func testTaskEdits(t *testing.T, f *fixture) {
 	ctx := t.Context()

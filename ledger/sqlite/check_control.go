@@ -162,15 +162,16 @@ func (c *check) checkTasks() error {
 	columns := map[caisson.TaskID]string{}
 	err := each(c, func(found *sql.Rows) error {
 		w := new(taskRow)
-		var key, repository, branch, state string
+		var key, repository, branch, state, workspace, creator string
 		var version int64
+		var moving bool
 		err := w.scan(func(dest ...any) error {
-			return found.Scan(append(dest, &key, &repository, &branch, &state, &version)...)
+			return found.Scan(append(dest, &key, &repository, &branch, &state, &version, &workspace, &creator, &moving)...)
 		})
-		ids[w.n], columns[w.id] = w.id, fmt.Sprintf("%q %q %q %q %d", key, repository, branch, state, version)
+		ids[w.n], columns[w.id] = w.id, fmt.Sprintf("%q %q %q %q %d %q %q %t", key, repository, branch, state, version, workspace, creator, moving)
 		rows = append(rows, w)
 		return err
-	}, `SELECT `+taskColumns+`, key, repository, branch, state, version FROM tasks`)
+	}, `SELECT `+taskColumns+`, key, repository, branch, state, version, workspace, created_by, moving FROM tasks`)
 	if err != nil {
 		return err
 	}
@@ -220,7 +221,7 @@ func (c *check) checkTask(w *taskRow, columns string) error {
 	if err != nil {
 		return err
 	}
-	want := fmt.Sprintf("%q %q %q %q %d", task.Key, task.Repository, task.Branch, task.State, task.Version)
+	want := fmt.Sprintf("%q %q %q %q %d %q %q %t", task.Key, task.Repository, task.Branch, task.State, task.Version, task.Workspace, task.CreatedBy, task.Moving != nil)
 	if record != told.record || columns != want || task.ID != w.id || task.Version != told.last || task.State != told.state || told.versions != told.last || int64(len(told.activity)) != told.last {
 		return damaged("task %s is not what the events say", w.id).With("task", string(w.id))
 	}

@@ -75,7 +75,7 @@ func TestMigrateFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	alter(t, path, `DROP TABLE task_activity`, `DROP TABLE tasks`, `DROP TABLE requests`, `DROP TABLE channels`,
-		`DROP INDEX calls_open`, `CREATE INDEX calls_run ON calls (rid)`, `DELETE FROM goose_db_version WHERE version_id = 2`, `PRAGMA user_version = 1`)
+		`DROP INDEX calls_open`, `CREATE INDEX calls_run ON calls (rid)`, `DELETE FROM goose_db_version WHERE version_id > 1`, `PRAGMA user_version = 1`)
 	if got, want := schema(t, openForeign(t, path)), schema(t, firstSchema(t)); got != want {
 		t.Fatalf("this is no ledger of the first schema:\n%s\nbut:\n%s", got, want)
 	}
@@ -94,6 +94,51 @@ func TestMigrateFirst(t *testing.T) {
 	}
 	if err := l.Check(ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The tasks of a ledger of the second schema, small and large, are found in the
+// third as those that are made in it.
+func TestMigrateTasks(t *testing.T) {
+	ctx := t.Context()
+	path := written(t)
+	l := openAt(t, path)
+	var made []caisson.Task
+	for i, title := range []string{"small", strings.Repeat("large ", 2000)} {
+		task, err := l.EditTask(ctx, caisson.TaskEdit{Change: func(task *caisson.Task) error {
+			task.Title, task.Repository, task.Branch, task.CreatedBy, task.Workspace = title, "/r", fmt.Sprintf("chore/%d", i), "rabc", caisson.WorkspaceID(fmt.Sprintf("w%d", i))
+			task.Moving = &caisson.TaskMoving{To: caisson.TaskCancelled, By: "ann"}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, task)
+	}
+	if _, err := l.EditTask(ctx, caisson.TaskEdit{Change: func(task *caisson.Task) error { task.Title = "none"; return nil }}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	alter(t, path, `DROP INDEX tasks_work`, `DROP INDEX tasks_workspace`, `DROP INDEX tasks_creator`, `DROP INDEX tasks_moving`,
+		`ALTER TABLE tasks DROP COLUMN workspace`, `ALTER TABLE tasks DROP COLUMN created_by`, `ALTER TABLE tasks DROP COLUMN moving`,
+		`DELETE FROM goose_db_version WHERE version_id > 2`, `PRAGMA user_version = 2`)
+	l = openAt(t, path)
+	if err := l.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for filter, want := range map[*caisson.TaskFilter]int{
+		{Moving: true}: 2,
+		{Repository: "/r", Work: &caisson.TaskWork{Workspaces: []caisson.WorkspaceID{made[1].Workspace}}}: 1,
+	} {
+		if found, err := l.Tasks(ctx, *filter); err != nil || len(found) != want {
+			t.Errorf("%+v finds %d tasks, %v", filter, len(found), err)
+		}
+	}
+	_, err := l.EditTask(ctx, caisson.TaskEdit{New: caisson.TaskNew{Most: 2}, Change: func(task *caisson.Task) error { task.CreatedBy = "rabc"; return nil }})
+	if caisson.CodeOf(err) != caisson.CodeRefused {
+		t.Errorf("a third of the same creator: %v", err)
 	}
 }
 

@@ -38,7 +38,7 @@ import (
 var migrations embed.FS
 
 // schemaVersion is the version of the newest migration.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // applicationID marks a SQLite file as a ledger: "CAIS" in ASCII.
 const applicationID = 0x43414953

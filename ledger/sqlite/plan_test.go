@@ -28,6 +28,11 @@ func TestPlans(t *testing.T) {
 		{takenQuery(r), "SEARCH requests USING INDEX requests_open (rid=?)"},
 		{turnCallsQuery(r), "SEARCH calls USING INDEX sqlite_autoindex_calls_1 (id>? AND id<?)"},
 		{openCallsQuery(r), "SEARCH calls USING INDEX calls_open (rid=?)"},
+		{taskQuery(caisson.TaskFilter{Moving: true}), "SEARCH tasks USING INDEX tasks_moving (n>?)"},
+		{newQuery(branchesQuery, "/r", "chore/x", "chore/x."), "SEARCH tasks USING INDEX tasks_branch (repository=? AND branch>? AND branch<?)"},
+		{taskQuery(caisson.TaskFilter{Repository: "/r", Work: &caisson.TaskWork{}}), "SEARCH tasks USING INTEGER PRIMARY KEY (rowid=?); LIST SUBQUERY 4; MERGE (UNION); " +
+			"LEFT; SEARCH tasks USING COVERING INDEX tasks_workspace (workspace=?); LIST SUBQUERY 1; SCAN json_each VIRTUAL TABLE INDEX 1:; USE TEMP B-TREE FOR ORDER BY; " +
+			"RIGHT; SEARCH tasks USING COVERING INDEX tasks_work (repository=? AND branch=?); LIST SUBQUERY 3; SCAN json_each VIRTUAL TABLE INDEX 1:; USE TEMP B-TREE FOR ORDER BY"},
 	} {
 		rows, err := l.readers.QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+c.query.text(), c.query.args...)
 		if err != nil {

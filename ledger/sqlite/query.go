@@ -25,11 +25,19 @@ func in[T ~string](q *query, column string, values []T) {
 	if len(values) == 0 {
 		return
 	}
+	q.and(column+` IN (SELECT value FROM json_each(?))`, list(values))
+}
+
+// list is values as one argument.
+func list[T ~string](values []T) string {
+	if values == nil {
+		values = []T{}
+	}
 	raw, err := marshal(values)
 	if err != nil { // strings always marshal
 		panic(err)
 	}
-	q.and(column+` IN (SELECT value FROM json_each(?))`, string(raw))
+	return string(raw)
 }
 
 // end adds the order and, over 0, the limit.

@@ -128,6 +128,9 @@ func (t *tx) createTask(r *runRow, edit caisson.TaskEdit) (caisson.Task, error) 
 	if task.State != caisson.TaskActive {
 		return task, invalid("a new task is active, not %q", task.State)
 	}
+	if err := t.admitTask(&task, edit.New); err != nil {
+		return task, err
+	}
 	w := &taskRow{id: id}
 	if w.made, err = madeOf(task); err != nil {
 		return task, err
@@ -155,6 +158,9 @@ func (t *tx) sameTask(w *taskRow, edit caisson.TaskEdit) (caisson.Task, error) {
 	task := empty
 	if err := change(edit, empty, &task); err != nil {
 		return first, err
+	}
+	if edit.New.Free && ledger.Numbered(first.Branch, task.Branch) {
+		task.Branch = first.Branch
 	}
 	made, err := madeOf(task)
 	if err != nil {
@@ -246,7 +252,7 @@ func (t *tx) freeBranch(w *taskRow, task caisson.Task) error {
 	if err != nil {
 		return err
 	}
-	return caisson.Errorf(caisson.CodeTaskConflict, "branch %s is that of task %s", task.Branch, other).With("task", other)
+	return caisson.Errorf(caisson.CodeTaskConflict, "branch %s is that of task %s", task.Branch, other).WithHint("Choose another branch.").With("task", other)
 }
 
 func (t *tx) saveTaskRow(w *taskRow, task caisson.Task) error {
@@ -255,11 +261,11 @@ func (t *tx) saveTaskRow(w *taskRow, task caisson.Task) error {
 		return err
 	}
 	if w.n != 0 {
-		return t.exec(`UPDATE tasks SET repository = ?, branch = ?, state = ?, version = ?, doc = ? WHERE n = ?`,
-			task.Repository, task.Branch, string(task.State), task.Version, doc, w.n)
+		return t.exec(`UPDATE tasks SET repository = ?, branch = ?, state = ?, version = ?, workspace = ?, created_by = ?, moving = ?, doc = ? WHERE n = ?`,
+			task.Repository, task.Branch, string(task.State), task.Version, string(task.Workspace), task.CreatedBy, task.Moving != nil, doc, w.n)
 	}
-	res, err := t.result(`INSERT INTO tasks (id, key, repository, branch, state, version, made, doc) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		string(task.ID), task.Key, task.Repository, task.Branch, string(task.State), task.Version, w.made, doc)
+	res, err := t.result(`INSERT INTO tasks (id, key, repository, branch, state, version, workspace, created_by, moving, made, doc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		string(task.ID), task.Key, task.Repository, task.Branch, string(task.State), task.Version, string(task.Workspace), task.CreatedBy, task.Moving != nil, w.made, doc)
 	if err != nil {
 		return err
 	}
@@ -286,13 +292,7 @@ func (l *Ledger) Task(ctx context.Context, id caisson.TaskID) (caisson.Task, err
 
 // Tasks implements [caisson.Ledger].
 func (l *Ledger) Tasks(ctx context.Context, filter caisson.TaskFilter) ([]caisson.Task, error) {
-	q := newQuery(`SELECT ` + taskColumns + ` FROM tasks WHERE n > 0`)
-	in(q, `id`, filter.IDs)
-	in(q, `state`, filter.States)
-	if filter.Repository != "" {
-		q.and(`repository = ?`, filter.Repository)
-	}
-	q.end(`ORDER BY n DESC`, filter.Limit)
+	q := taskQuery(filter)
 	var tasks []caisson.Task
 	err := l.read(ctx, func(s source) error {
 		var found []*taskRow

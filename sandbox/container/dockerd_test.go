@@ -139,7 +139,7 @@ func (d *daemon) endRest() {
 }
 
 func (d *daemon) options(t *testing.T, image string) container.Options {
-	return container.Options{Name: container.Docker, Endpoint: d.endpoint(), Guest: sandboxtest.Guest, Instance: "itest", StateDir: t.TempDir(), Image: image}
+	return container.Options{Name: container.Docker, Endpoint: d.endpoint(), Guest: sandboxtest.Guest, Instance: "itest", StateDir: t.TempDir(), Images: container.Images{Image: image}}
 }
 
 // rootfs is a file system with a few programs and what they need.

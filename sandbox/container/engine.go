@@ -30,6 +30,14 @@ type Options struct {
 	StateDir string
 	// Env returns the caller's environment variables. Nil is os.Getenv.
 	Env func(string) string
+	// Images says which image boxes are made of, until Use says another.
+	Images
+	// Notice tells a person what is waited for. Nil: nobody is told.
+	Notice func(text string)
+}
+
+// Images are a user's settings of the image of boxes.
+type Images struct {
 	// Image is the user's. Empty: one is built from Base.
 	Image string
 	// Base is what our image is built from. Empty is DefaultBase.
@@ -37,8 +45,6 @@ type Options struct {
 	// Refresh is the age at which our image is built again, and the user's
 	// pulled again, beside the work. 0: never.
 	Refresh time.Duration
-	// Notice tells a person what is waited for. Nil: nobody is told.
-	Notice func(text string)
 }
 
 // Engine implements caisson.Engine for one container engine of this machine.
@@ -47,6 +53,7 @@ type Engine struct {
 	opts Options
 
 	mu     sync.Mutex
+	images Images
 	client *client.Client
 	at     string // where client leads
 	probed *caisson.Isolation
@@ -64,7 +71,24 @@ func New(opts Options) *Engine {
 	if opts.Env == nil {
 		opts.Env = os.Getenv
 	}
-	return &Engine{opts: opts, closing: make(chan struct{})}
+	return &Engine{opts: opts, images: opts.Images, closing: make(chan struct{})}
+}
+
+// Use has boxes that are opened from now on made of other images: a process that
+// lives long follows the user's settings.
+func (e *Engine) Use(images Images) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.images != images {
+		e.images, e.probed = images, nil
+	}
+}
+
+// use are the settings of the image of boxes, now.
+func (e *Engine) use() Images {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.images
 }
 
 // Name implements caisson.Engine.

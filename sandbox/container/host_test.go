@@ -39,7 +39,7 @@ const stormSleepEnv = "CAISSON_TEST_STORM_SLEEP"
 
 func storm() int {
 	e := container.New(container.Options{
-		Name: os.Getenv(stormNameEnv), Endpoint: os.Getenv(stormAtEnv), Guest: sandboxtest.Guest, StateDir: os.Getenv(stormEnv), Image: os.Getenv(stormImageEnv),
+		Name: os.Getenv(stormNameEnv), Endpoint: os.Getenv(stormAtEnv), Guest: sandboxtest.Guest, StateDir: os.Getenv(stormEnv), Images: container.Images{Image: os.Getenv(stormImageEnv)},
 	})
 	ctx := context.Background()
 	for {

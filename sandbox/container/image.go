@@ -3,6 +3,7 @@ package container
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
 	_ "embed"
@@ -36,16 +37,13 @@ func (e *Engine) signature() string {
 }
 
 func (e *Engine) base() string {
-	if e.opts.Base != "" {
-		return e.opts.Base
-	}
-	return DefaultBase
+	return cmp.Or(e.use().Base, DefaultBase)
 }
 
 // imageName is the image of boxes: the user's, or ours of the present signature.
 func (e *Engine) imageName() string {
-	if e.opts.Image != "" {
-		return e.opts.Image
+	if image := e.use().Image; image != "" {
+		return image
 	}
 	return ourImage + ":" + e.signature()
 }
@@ -86,7 +84,7 @@ func (e *Engine) Announce() {
 }
 
 func (e *Engine) making() string {
-	if e.opts.Image != "" {
+	if e.use().Image != "" {
 		return "pulled"
 	}
 	return "built from " + e.base()
@@ -140,11 +138,12 @@ func (e *Engine) guestArch() (string, error) {
 // clock may not be ours: a time to come is not old.
 func (e *Engine) old(got image.InspectResponse) bool {
 	made := got.Created
-	if e.opts.Image != "" && !got.Metadata.LastTagTime.IsZero() {
+	if e.use().Image != "" && !got.Metadata.LastTagTime.IsZero() {
 		made = got.Metadata.LastTagTime.Format(time.RFC3339Nano)
 	}
 	at, err := time.Parse(time.RFC3339Nano, made)
-	return err == nil && e.opts.Refresh > 0 && time.Since(at) > e.opts.Refresh
+	refresh := e.use().Refresh
+	return err == nil && refresh > 0 && time.Since(at) > refresh
 }
 
 // refreshBeside makes the image new while work goes on with the old one. That
@@ -190,26 +189,26 @@ func (e *Engine) Rebuild(ctx context.Context, opts RebuildOptions) error {
 	if opts.Output == nil {
 		opts.Output = io.Discard
 	}
-	if e.opts.Image != "" {
-		return e.pull(ctx, cli, opts.Output)
+	if image := e.use().Image; image != "" {
+		return e.pull(ctx, cli, image, opts.Output)
 	}
 	return e.build(ctx, cli, opts)
 }
 
-func (e *Engine) pull(ctx context.Context, cli *client.Client, out io.Writer) error {
+func (e *Engine) pull(ctx context.Context, cli *client.Client, image string, out io.Writer) error {
 	ctx, cancel := bound(ctx, pullBound)
 	defer cancel()
-	body, err := cli.ImagePull(ctx, e.opts.Image, client.ImagePullOptions{})
+	body, err := cli.ImagePull(ctx, image, client.ImagePullOptions{})
 	if err == nil {
 		err = errors.Join(follow(body, out), body.Close())
 	}
 	if err == nil {
 		return nil
 	}
-	if coded := e.fault(ctx, "pull image "+e.opts.Image, err); caisson.CodeOf(coded) != caisson.CodeIsolationUnavailable {
+	if coded := e.fault(ctx, "pull image "+image, err); caisson.CodeOf(coded) != caisson.CodeIsolationUnavailable {
 		return coded
 	}
-	return unusable("image %s is not there and cannot be pulled: %w", e.opts.Image, err).
+	return unusable("image %s is not there and cannot be pulled: %w", image, err).
 		WithHint("See that `containers.image` names one that the engine can pull.")
 }
 

@@ -34,7 +34,7 @@ func options(t testing.TB, name, env string) container.Options {
 		t.Skipf("no %s runs here: scripts/engines starts one", name)
 	}
 	return container.Options{
-		Name: name, Endpoint: endpoint, Guest: sandboxtest.Guest, Instance: "itest", StateDir: t.TempDir(), Image: os.Getenv(imageEnv),
+		Name: name, Endpoint: endpoint, Guest: sandboxtest.Guest, Instance: "itest", StateDir: t.TempDir(), Images: container.Images{Image: os.Getenv(imageEnv)},
 	}
 }
 

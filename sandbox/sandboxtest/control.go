@@ -21,6 +21,7 @@ func controlChannelWorks(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer programs.Close()
 	channel := filepath.Join(top, "box")
 	for _, dir := range []string{caisson.ControlRequests, caisson.ControlResponses} {
 		if err := os.MkdirAll(filepath.Join(channel, dir), 0o700); err != nil {
@@ -34,7 +35,7 @@ func controlChannelWorks(t *testing.T, h Harness) {
 		inside = channel
 	}
 	o := open(t, h, func(s *caisson.SandboxSpec) {
-		s.Programs = programs
+		s.Programs = programs.Dir
 		s.Env = append(s.Env, caisson.ControlEnv+"="+inside)
 		s.Mounts = append(s.Mounts,
 			caisson.Mount{Source: filepath.Join(channel, caisson.ControlRequests), Target: filepath.Join(inside, caisson.ControlRequests), Write: true},

@@ -1,0 +1,178 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/localsocket"
+)
+
+// bothEnds returns both ends of a connection, the client's first.
+func bothEnds(t *testing.T) (client, server *net.UnixConn) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "own", "socket")
+	listener, err := localsocket.Listen(localsocket.Packets, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if client, err = localsocket.Dial(t.Context(), localsocket.Packets, path); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = listener.AcceptUnix(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); server.Close() })
+	return client, server
+}
+
+// hears receives the request of a client.
+func hears(t *testing.T, server *net.UnixConn) {
+	t.Helper()
+	var request servingRequest
+	if _, err := receivePacket(server, &request, streamCount); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that serves and says nothing is not waited for, and is named.
+func TestServingSaysNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		taken bool
+		want  caisson.Code
+	}{{"at all", false, caisson.CodeHolderUnknown}, {"once it was begun", true, caisson.CodeOutcomeUnknown}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			client, server := bothEnds(t)
+			go func() {
+				hears(t, server)
+				if c.taken {
+					_ = (&talk{conn: server}).say(servingReply{Taken: true})
+				}
+			}()
+			p := patience{before: 50 * time.Millisecond, begun: 300 * time.Millisecond}
+			began := time.Now()
+			_, begun, err := p.exchange(t.Context(), client, servingRequest{Op: opExec, Run: "r1"}, nil, nil)
+			e := caisson.AsError(err)
+			if caisson.CodeOf(err) != c.want || begun != c.taken || !strings.Contains(e.Error(), "process "+strconv.Itoa(os.Getpid())) || !strings.Contains(e.HintText(), "kill -9") {
+				t.Errorf("%v, %s", err, e.HintText())
+			}
+			if c.taken && time.Since(began) < p.begun {
+				t.Errorf("it was given up after %s", time.Since(began))
+			}
+		})
+	}
+}
+
+// One that says that it lives is waited for.
+func TestServingLives(t *testing.T) {
+	t.Parallel()
+	client, server := bothEnds(t)
+	go func() {
+		hears(t, server)
+		to := &talk{conn: server}
+		for range 20 {
+			_ = to.say(servingReply{Beat: true})
+			time.Sleep(20 * time.Millisecond)
+		}
+		_ = to.say(servingReply{Done: true, Run: &caisson.Run{ID: "r1"}})
+	}()
+	p := patience{before: 150 * time.Millisecond}
+	if reply, _, err := p.exchange(t.Context(), client, servingRequest{}, nil, nil); err != nil || reply.Run == nil || reply.Run.ID != "r1" {
+		t.Errorf("%+v, %v", reply, err)
+	}
+}
+
+// Who was stopped himself while the answer came takes it.
+func TestServedClientWasStopped(t *testing.T) {
+	t.Parallel()
+	client, server := bothEnds(t)
+	if err := (&talk{conn: server}).say(servingReply{Done: true}); err != nil {
+		t.Fatal(err)
+	}
+	p := patience{before: -time.Second} // it is over when it begins to read
+	var reply servingReply
+	if err := p.receive(client, &reply, false); err != nil || !reply.Done {
+		t.Errorf("%+v, %v", reply, err)
+	}
+}
+
+// The serving process says at once that it has heard, and does nothing for a
+// client that has given up.
+func TestServingAfterItsClientIsGone(t *testing.T) {
+	s, run := serves(t)
+	if _, err := s.opened(t.Context(), run.ID, servingRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	client, server := bothEnds(t)
+	request := servingRequest{Version: servingVersion, Op: opStop, Run: run.ID}
+	if err := sendPacket(client, request); err != nil {
+		t.Fatal(err)
+	}
+	if !(&talk{conn: server}).listens() {
+		t.Error("one that is there is not seen")
+	}
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.answer(server)
+	if now := s.is(t, run.ID); now.State != caisson.RunRunning {
+		t.Errorf("it is %s", now.State)
+	}
+	client, server = bothEnds(t)
+	if err := sendPacket(client, request); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	go func() { defer close(answered); s.answer(server) }()
+	var first servingReply
+	if _, err := receivePacket(client, &first, 0); err != nil || !first.Beat {
+		t.Errorf("%+v, %v", first, err)
+	}
+	<-answered
+	if now := s.is(t, run.ID); now.State != caisson.RunPaused {
+		t.Errorf("it is %s", now.State)
+	}
+}
+
+// What does not come to its end is not waited for beyond the deadline of who asks.
+func TestServedWaitsEnd(t *testing.T) {
+	s, run := serves(t)
+	v := newServed(run.ID, nil) // neither opens nor ends
+	v.stop = func(error) {}
+	s.open[run.ID] = v
+	late := errors.New("late")
+	for name, wait := range map[string]func(context.Context) error{
+		"stop":  func(ctx context.Context) error { _, err := s.doStop(ctx, run); return err },
+		"yield": func(ctx context.Context) error { _, err := s.doYield(ctx, run, servingRequest{}); return err },
+		"open":  func(ctx context.Context) error { _, err := s.opened(ctx, run.ID, servingRequest{}); return err },
+		"recreate": func(ctx context.Context) error {
+			_, err := s.opened(ctx, run.ID, servingRequest{Recreate: true})
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, late)
+		if err := wait(ctx); !errors.Is(err, late) {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+	}
+	close(v.ready)
+	v.halted = true
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, late)
+	defer cancel()
+	if _, err := s.opened(ctx, run.ID, servingRequest{}); !errors.Is(err, late) {
+		t.Errorf("open again: %v", err)
+	}
+	delete(s.open, run.ID)
+}

@@ -32,14 +32,18 @@ type Restored struct {
 
 // put brings the tree from one snapshot to another. It is a checkout with a head
 // and an index of its own; git looks, before it writes anything, that no file is
-// in the way that the first snapshot does not hold, ignored or not.
+// in the way that the first snapshot does not hold, ignored or not. The index is in
+// one part then, and the first part that it had goes, unless the agent's own stands
+// on it too.
 const put = `set -eu
 cd "$CAISSON_TREE"
 own=$CAISSON_SHADOW/caisson-restore
+partOf() { GIT_DIR=$CAISSON_SHADOW GIT_INDEX_FILE=$CAISSON_SHADOW/$1 git rev-parse --shared-index-path 2>/dev/null || :; }
 rm -rf "$own"
 mkdir "$own"
 echo "$CAISSON_FROM" >"$own/HEAD"
 cp -p "$CAISSON_SHADOW/caisson-index" "$own/index"
+first=$(partOf caisson-index)
 for part in "$CAISSON_SHADOW"/sharedindex.*; do
 	if [ -f "$part" ]; then ln -s "$part" "$own/"; fi
 done
@@ -47,6 +51,7 @@ export GIT_DIR="$own" GIT_COMMON_DIR="$CAISSON_SHADOW" GIT_WORK_TREE="$CAISSON_T
 git -c core.hooksPath=/dev/null -c submodule.recurse=false -c core.logAllRefUpdates=false -c core.splitIndex=false checkout -q --no-overwrite-ignore --detach "$CAISSON_TO"
 mv "$own/index" "$CAISSON_SHADOW/caisson-index"
 rm -rf "$own"
+if [ -n "$first" ] && [ "$first" != "$(partOf index)" ]; then rm -f "$first"; fi
 `
 
 // RestoreFiles brings files back as a snapshot holds them, those of submodules

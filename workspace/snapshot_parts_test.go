@@ -142,4 +142,7 @@ func TestRestoreWithIndexInParts(t *testing.T) {
 			t.Errorf("restored %q, %v, not %q", raw, err, want)
 		}
 	}
+	if parts := indexParts(t, ws.Shadow); len(parts) > 1 {
+		t.Errorf("%d first parts are left", len(parts))
+	}
 }

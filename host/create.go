@@ -99,11 +99,9 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 	if agent {
 		spec.Model = h.scriptPath(cmp.Or(want.Model, c.Model))
 	}
-	// What a repository requires is required beside what the person asks for.
-	for _, control := range c.Require {
-		if !slices.Contains(spec.Require, control) {
-			spec.Require = append(spec.Require, control)
-		}
+	var err error
+	if spec.Require, err = h.required(want.Require, c); err != nil {
+		return spec, "", err
 	}
 	for _, name := range want.Env {
 		if h.env(name) == "" {
@@ -123,6 +121,25 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 		mode = caisson.WorkspaceClone
 	}
 	return spec, mode, err
+}
+
+// required are the controls of a run: those of the config, or those that the person
+// named for it, and then what the repository adds to the person's own config.
+func (h *Host) required(named []caisson.Control, c config.Config) ([]caisson.Control, error) {
+	if len(named) == 0 {
+		return c.Require, nil
+	}
+	own, err := h.configWith(repoFiles{})
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Clone(named)
+	for _, control := range c.Require {
+		if !slices.Contains(own.Require, control) && !slices.Contains(all, control) {
+			all = append(all, control)
+		}
+	}
+	return all, nil
 }
 
 func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want RunRequest, c config.Config) (caisson.Isolation, error) {

@@ -136,7 +136,7 @@ func TestProgramKilledLate(t *testing.T) {
 func (w *world) needBox() {
 	w.t.Helper()
 	engine := namespace.New(namespace.Options{Guest: sandboxtest.Guest})
-	defer engine.Close() //nolint:errcheck // nothing is open in it
+	defer engine.Close()
 	sandbox, _ := sandboxtest.Open(w.t, engine)
 	if err := sandbox.Close(); err != nil {
 		w.t.Fatal(err)

@@ -151,6 +151,10 @@ func exitOf(outcome caisson.Outcome, result caisson.Result) int {
 	}
 }
 
+// secretRoom is what is read of an output beyond the payload that it is cut to, and
+// not shown: a secret that is cut in two is none that can be recognised.
+const secretRoom = 16 << 10
+
 // withPayload reads the bytes that an answer promises, with redact's changes. Where
 // they are gone, or not all there, the answer says so.
 func withPayload(a caisson.ControlAnswer, call *caisson.CallRecord, redact func(string) string) (caisson.ControlAnswer, []byte) {
@@ -158,17 +162,23 @@ func withPayload(a caisson.ControlAnswer, call *caisson.CallRecord, redact func(
 		a.Payload = 0
 		return a, nil
 	}
-	raw, err := readSpill(call.Result.Spill.Path, a.Payload)
+	limit, beyond := a.Payload, int64(0)
+	if redact != nil && call.Result.Spill.Bytes > limit {
+		beyond = secretRoom
+	}
+	raw, err := readSpill(call.Result.Spill.Path, limit+beyond)
 	if err != nil {
 		raw = nil
 	}
-	a.Payload = int64(len(raw))
+	a.Payload = min(int64(len(raw)), limit)
 	a.Produced = producedOf(a, *call.Result)
 	if redact != nil {
 		raw = []byte(redact(string(raw)))
-		raw = raw[:min(len(raw), caisson.ControlPayload)]
-		a.Payload = int64(len(raw))
 	}
+	if keep := max(min(caisson.ControlPayload, int64(len(raw))-beyond), 0); keep < int64(len(raw)) {
+		raw, a.Produced = raw[:keep], call.Result.Spill.Total
+	}
+	a.Payload = int64(len(raw))
 	return a, raw
 }
 

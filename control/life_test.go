@@ -110,7 +110,21 @@ func TestPayloadsHoldNoSecrets(t *testing.T) {
 	w.add("large", caisson.EffectRead, func(context.Context, caisson.Call) (caisson.Result, error) {
 		return caisson.Result{Text: "a part", Spill: &caisson.Spill{Path: spill, Bytes: int64(len(whole)), Total: int64(len(whole)), SHA256: caisson.DigestOf(whole)}}, nil
 	})
+	cut := filepath.Join(w.dir, "cut") // where the payload ends, in the middle of one
+	half := slices.Concat(bytes.Repeat([]byte("x"), caisson.ControlPayload-5), []byte("the-secret"), bytes.Repeat([]byte("y"), 100_000))
+	if err := os.WriteFile(cut, half, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.add("cut", caisson.EffectRead, func(context.Context, caisson.Call) (caisson.Result, error) {
+		return caisson.Result{Text: "a part", Spill: &caisson.Spill{Path: cut, Bytes: int64(len(half)), Total: int64(len(half))}}, nil
+	})
 	w.start()
+	inTwo := w.ask("cut", `{}`)
+	first := w.answer(inTwo)
+	shown, err := os.ReadFile(filepath.Join(w.channel(), caisson.ControlResponses, string(inTwo)+".payload"))
+	if err != nil || len(shown) > caisson.ControlPayload || len(shown) < caisson.ControlPayload-100 || bytes.Contains(shown, []byte("the")) || first.Payload != int64(len(shown)) || first.Produced != int64(len(half)) {
+		t.Errorf("%d bytes that end with %q, %v; payload %d of %d", len(shown), shown[max(len(shown)-20, 0):], err, first.Payload, first.Produced)
+	}
 	id := w.ask("large", `{}`)
 	answer := w.answer(id)
 	want := bytes.ReplaceAll(whole, []byte("the-secret"), []byte("[TOKEN]"))

@@ -100,7 +100,7 @@ func TestProgramsRemovedMeanwhile(t *testing.T) {
 			}
 		})
 	}
-	for range 300 {
+	for range 3000 {
 		kept := keep(t, dir, "one")
 		if raw, err := os.ReadFile(filepath.Join(kept.Dir, "caisson-guest")); err != nil || string(raw) != "one" {
 			t.Errorf("%q, %v", raw, err)

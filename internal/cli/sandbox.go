@@ -159,8 +159,9 @@ func (a *app) sandboxStop() *cobra.Command {
 	})
 	cmd.Long = `End a session and all that runs in its sandbox: first softly, then by force.
 What was committed in it is brought home. One that "caisson sandbox create" made
-is stopped so, with all sessions in it; "caisson sandbox start" opens it again. The
-run of one session in it ends that session alone. The sandbox of an agent's run is ended with the run: "caisson runs cancel".`
+is stopped so, with all sessions in it; "caisson sandbox start" opens it again.
+The run of one session in it, as REF, ends that session alone. The sandbox of an
+agent's run is ended with the run: "caisson runs cancel".`
 	return cmd
 }
 

@@ -226,3 +226,33 @@ func (p *person) until(says func(caisson.Ledger) bool) {
 		}
 	}
 }
+
+// The process that holds a terminal is stopped: who wants to see it, or to end it,
+// is told so in a while. What it was told in the record it does when it goes on.
+func TestTerminalOfTheStopped(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, map[string]string{})
+	p.start(window, "sandbox", "shell", "--no-workspace", "-d").ends(0)
+	run, pid := p.run().ID, p.holder()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, syscall.SIGSTOP, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.PidfdSendSignal(fd, syscall.SIGCONT, nil, 0) }() // where the test fails
+	attach := p.start(window, "sandbox", "attach", string(run))
+	stop := p.start(window, "sandbox", "stop", string(run))
+	for _, s := range []*seat{attach, stop} {
+		s.exits(75)
+		s.see(fmt.Sprintf("process %d, which drives run %s, is stopped", pid, run), 1)
+	}
+	if err := unix.PidfdSendSignal(fd, syscall.SIGCONT, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if !gone(t.Context(), fd, endBound) {
+		t.Error("it lives")
+	}
+}

@@ -169,6 +169,10 @@ type TaskEdit struct {
 	Activity TaskActivity
 	// Content is kept by its digest, which Change puts into an artifact.
 	Content []byte
+	// Most bounds, where it is above 0, how many bytes the versions of a task that
+	// is there may take in the record, each being kept as a whole: all are counted
+	// as if they had the size of this one. CodeTaskConflict beyond it.
+	Most int64
 }
 
 // TaskNew is what a new task is held against, in the transaction that makes it:

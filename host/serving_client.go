@@ -29,7 +29,20 @@ func (h *Host) dialServing(ctx context.Context) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return localsocket.Dial(ctx, localsocket.Packets, servingSocket(inst))
+	conn, err := localsocket.Dial(ctx, localsocket.Packets, servingSocket(inst))
+	if err != nil {
+		return nil, err
+	}
+	// In a copy of a state directory the note names who serves the original.
+	held, err := lockfile.Held(h.servingLock())
+	if err == nil && held {
+		return conn, nil
+	}
+	_ = conn.Close() // nothing was sent
+	if err == nil {
+		err = caisson.Errorf(caisson.CodeNotFound, "no process serves the sandboxes of %s", h.Paths.State)
+	}
+	return nil, err
 }
 
 // reach reaches the process that serves, and starts one where none does. Of
@@ -231,7 +244,8 @@ func (h *Host) StopServed(ctx context.Context, id caisson.RunID) (caisson.Run, e
 		}
 		conn, err := h.dialServing(ctx)
 		if caisson.CodeOf(err) == caisson.CodeNotFound {
-			return r, caisson.Errorf(caisson.CodeHolderUnknown, "whoever has the sandbox of run %s cannot be asked", id)
+			return r, caisson.Errorf(caisson.CodeHolderUnknown, "whoever has the sandbox of run %s cannot be asked", id).
+				WithHint("Try again. If %s is a copy of another directory, ask where that is.", h.Paths.State)
 		}
 		if err != nil {
 			return r, err

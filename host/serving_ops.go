@@ -80,9 +80,10 @@ func (s *Serving) answer(conn *net.UnixConn) {
 			}
 		}()
 	}()
-	if err == nil && request.Version != servingVersion {
+	// One of another version may say what this one cannot read.
+	if request.Version != servingVersion && (err == nil || request.Version != 0) {
 		err = caisson.Errorf(caisson.CodeUnsupported, "the process that serves sandboxes is of another version of caisson").
-			WithHint("End it with SIGTERM: the next command starts one of this version.")
+			WithHint("End it with `kill %d`: the next command starts one of this version.", os.Getpid())
 	}
 	reply, client := servingReply{Done: true}, &talk{conn: conn}
 	if err == nil {

@@ -176,3 +176,20 @@ func TestServedWaitsEnd(t *testing.T) {
 	}
 	delete(s.open, run.ID)
 }
+
+// A client of another version is told so, also where it says what this one has
+// never heard of.
+func TestServingOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	for _, said := range []string{`{"version":99,"op":"open","run":"r1"}`, `{"version":99,"op":"open","run":"r1","later":true}`, `{"version":99,"op":["open"]}`} {
+		client, server := bothEnds(t)
+		if _, err := client.Write([]byte(said)); err != nil {
+			t.Fatal(err)
+		}
+		(&Serving{}).answer(server)
+		var reply servingReply
+		if _, err := receivePacket(client, &reply, 0); err != nil || caisson.CodeOf(reply.Error) != caisson.CodeUnsupported || !strings.Contains(reply.Error.HintText(), strconv.Itoa(os.Getpid())) {
+			t.Errorf("%s: %+v, %v", said, reply, err)
+		}
+	}
+}

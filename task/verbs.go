@@ -141,8 +141,20 @@ func (s *sandbox) own(ctx context.Context, named caisson.TaskID, by By) (caisson
 	return t, nil
 }
 
+// How much of the record the versions of a task may take for a run to change it
+// once more: those of the task that its sandbox is for, and of each that it has
+// created. A request of a few bytes, repeated, has a task of a megabyte kept again
+// each time.
+const (
+	mostOwn     = 256 << 20
+	mostCreated = 32 << 20
+)
+
 // edit is a result whose effect is an edit.
-func edit(e caisson.TaskEdit, says string) caisson.Result {
+func (s *sandbox) edit(e caisson.TaskEdit, says string) caisson.Result {
+	if e.Most = mostCreated; e.ID == s.o.Task {
+		e.Most = mostOwn
+	}
 	return caisson.Result{Edit: &caisson.LedgerEdit{Task: &e, Result: func(t caisson.Task) caisson.Result { return told(t, says) }}}
 }
 
@@ -168,6 +180,6 @@ func move(m Move) func(context.Context, *sandbox, caisson.Call, By, moveInput) (
 				return caisson.Result{}, err
 			}
 		}
-		return edit(MoveTo(t.ID, w), m.done()), nil
+		return s.edit(MoveTo(t.ID, w), m.done()), nil
 	}
 }

@@ -125,7 +125,7 @@ const maxCreated = 100
 func create(_ context.Context, s *sandbox, call caisson.Call, by By, in createInput) (caisson.Result, error) {
 	made := Create(in.draft(s.o.Repository, call.ID), by)
 	made.New.Unworked, made.New.Most = true, maxCreated
-	return edit(made, "created"), nil
+	return s.edit(made, "created"), nil
 }
 
 func note(ctx context.Context, s *sandbox, _ caisson.Call, by By, in noteInput) (caisson.Result, error) {
@@ -133,7 +133,7 @@ func note(ctx context.Context, s *sandbox, _ caisson.Call, by By, in noteInput) 
 	if err != nil {
 		return caisson.Result{}, err
 	}
-	return edit(Note(t.ID, by, in.Text), "noted"), nil
+	return s.edit(Note(t.ID, by, in.Text), "noted"), nil
 }
 
 func checkFinding(in findingInput) error {
@@ -151,9 +151,9 @@ func finding(ctx context.Context, s *sandbox, _ caisson.Call, by By, in findingI
 		return caisson.Result{}, err
 	}
 	if in.N > 0 {
-		return edit(Judge(t.ID, by, in.N, in.State, in.Reason), fmt.Sprintf("finding %d is %s", in.N, in.State)), nil
+		return s.edit(Judge(t.ID, by, in.N, in.State, in.Reason), fmt.Sprintf("finding %d is %s", in.N, in.State)), nil
 	}
-	result := edit(Report(t.ID, by, in.Severity, in.Text), "finding recorded")
+	result := s.edit(Report(t.ID, by, in.Severity, in.Text), "finding recorded")
 	result.Edit.Result = func(t caisson.Task) caisson.Result {
 		return told(t, fmt.Sprintf("finding %d recorded", len(t.Findings)))
 	}
@@ -169,7 +169,7 @@ func artifact(ctx context.Context, s *sandbox, _ caisson.Call, by By, in artifac
 	if in.Verdict != "" {
 		says += ", verdict " + in.Verdict
 	}
-	return edit(Put(t.ID, by, Artifact{Name: in.Name, Content: []byte(in.Content), Verdict: in.Verdict}), says), nil
+	return s.edit(Put(t.ID, by, Artifact{Name: in.Name, Content: []byte(in.Content), Verdict: in.Verdict}), says), nil
 }
 
 func criteriaMark(ctx context.Context, s *sandbox, _ caisson.Call, by By, in criteriaInput) (caisson.Result, error) {
@@ -178,7 +178,7 @@ func criteriaMark(ctx context.Context, s *sandbox, _ caisson.Call, by By, in cri
 		return caisson.Result{}, err
 	}
 	met := in.Met == nil || *in.Met
-	return edit(Mark(t.ID, by, in.N, met), fmt.Sprintf("criterion %d marked", in.N)), nil
+	return s.edit(Mark(t.ID, by, in.N, met), fmt.Sprintf("criterion %d marked", in.N)), nil
 }
 
 // Prospect is what is next for a task.

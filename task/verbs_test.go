@@ -317,3 +317,34 @@ func TestCreatesSoMany(t *testing.T) {
 		t.Errorf("%q, and before %q", again.Text, first.Text)
 	}
 }
+
+// A run does not fill the record with versions of a task: each of them is kept as
+// a whole, however little a request says.
+func TestChangesSoMuch(t *testing.T) {
+	w := newWorld(t)
+	in := w.inside("")
+	var long []string
+	for i := range caisson.TaskItems {
+		long = append(long, fmt.Sprint(i)+strings.Repeat("x", caisson.TaskItem-2))
+	}
+	is, err := w.tasks.Create(t.Context(), task.Draft{
+		Key: task.NewKey(), Repository: draft().Repository, Title: "Large", Type: caisson.TaskChore, Facts: long, Constraints: long, Criteria: long,
+	}, task.Run(in.run, w.ledger.Now()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := int64(3 * caisson.TaskItems * caisson.TaskItem)
+	again := 0
+	for ; again < 200 && err == nil; again++ {
+		_, err = in.asks(t, "task.criteria", fmt.Sprintf(`{"task": %q, "n": 1, "met": %t}`, is.ID, again%2 == 0))
+	}
+	if caisson.CodeOf(err) != caisson.CodeTaskConflict || int64(again)*size > 32<<20 || again < 50 {
+		t.Errorf("%d changes: %v", again, err)
+	}
+	in.refused(t, "task.note", fmt.Sprintf(`{"task": %q, "text": "more"}`, is.ID), caisson.CodeTaskConflict)
+	if _, err := w.tasks.Edit(t.Context(), task.Note(is.ID, ann, "a person's")); err != nil {
+		t.Errorf("a person is refused: %v", err)
+	}
+	// The sandbox's own may take more.
+	w.inside(is.ID).does(t, "task.note", `{"text": "more"}`)
+}

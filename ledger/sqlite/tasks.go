@@ -192,6 +192,10 @@ func (t *tx) changeTask(r *runRow, w *taskRow, edit caisson.TaskEdit) (caisson.T
 	if err != nil || bytes.Equal(before, after) {
 		return was, err
 	}
+	if edit.Most > 0 && (was.Version+1)*int64(len(after)) > edit.Most {
+		return was, caisson.Errorf(caisson.CodeTaskConflict, "task %s was changed %d times, which takes as much of the record as it may", was.ID, was.Version).
+			WithHint("Ask the person you work for: they can change it still.")
+	}
 	if task.State != was.State {
 		if err := caisson.TaskStates().Move(string(was.State), string(task.State)); err != nil {
 			return was, err

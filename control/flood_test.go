@@ -140,8 +140,9 @@ func TestFlood(t *testing.T) {
 			if share > 0.4 {
 				t.Errorf("it takes %.0f %% of a processor", 100*share)
 			}
-			// A disk that others use as well makes both slow.
-			most := max(50*time.Millisecond, 8*before[len(before)/2])
+			// Other tests use the disk and the processors as well, and those who
+			// flood use more of them than the service does.
+			most := max(250*time.Millisecond, 16*before[len(before)/2])
 			if median := during[len(during)/2]; median > most {
 				t.Errorf("others are answered after %v", median)
 			}

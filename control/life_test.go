@@ -139,7 +139,8 @@ func TestNewGeneration(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	old, id := w.request(newRequestID(), "count", `{}`), w.ask("gated", `{}`)
-	review := w.accepted(id).Review
+	review, done := w.accepted(id).Review, w.ask("count", `{}`)
+	w.answer(done)
 	w.close()
 	w.takeOver()
 	w.sandbox.Generation = 2
@@ -156,6 +157,13 @@ func TestNewGeneration(t *testing.T) {
 	}
 	if a := w.answer(w.ask("count", `{}`)); a.State != caisson.AnswerCompleted || a.Generation != 2 {
 		t.Errorf("a request for the new one: %+v", a)
+	}
+	// Who comes back for a request of the old one is not told that it never was,
+	// which would have it done again.
+	for of, how := range map[caisson.RequestID]string{done: "completed with exit 0", id: "rejected: not-executed"} {
+		if a := w.answer(w.ask("recover", `{"id":"`+string(of)+`"}`)); a.Error == nil || a.Error.Code != caisson.CodeGenerationStale || !strings.Contains(a.Error.Message, how) {
+			t.Errorf("recover what was %s: %+v", how, a)
+		}
 	}
 	if open, err := w.ledger.Requests(t.Context(), w.run, caisson.RequestFilter{Open: true}); err != nil || len(open) != 0 {
 		t.Errorf("open: %v, %v", open, err)

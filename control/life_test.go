@@ -101,7 +101,11 @@ func TestAnswersSayWhatIsLeftOut(t *testing.T) {
 // What the airlock takes out of an answer's text is not in its payload either.
 func TestPayloadsHoldNoSecrets(t *testing.T) {
 	w := newWorld(t)
-	w.options.Redact = strings.NewReplacer("the-secret", "[TOKEN]").Replace
+	var redacted atomic.Int64
+	w.options.Redact = func(text string) string {
+		redacted.Add(1)
+		return strings.NewReplacer("the-secret", "[TOKEN]").Replace(text)
+	}
 	spill := filepath.Join(w.dir, "spill")
 	whole := bytes.Repeat([]byte("a line with the-secret\xff\n"), 10_000)
 	if err := os.WriteFile(spill, whole, 0o600); err != nil {
@@ -131,6 +135,11 @@ func TestPayloadsHoldNoSecrets(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(w.channel(), caisson.ControlResponses, string(id)+".payload"))
 	if err != nil || !bytes.Equal(raw, want) || answer.Payload != int64(len(want)) {
 		t.Errorf("%d bytes of %d, with %v, %v: %.60q", len(raw), answer.Payload, len(want), err, raw)
+	}
+	// What is there is not read again for whoever asks for it again and again.
+	before := redacted.Load()
+	if a := w.answer(w.ask("recover", `{"id":"`+string(id)+`"}`)); a.Exit != 0 || redacted.Load() != before {
+		t.Errorf("%+v; it was read %d times more", a, redacted.Load()-before)
 	}
 }
 

@@ -101,7 +101,11 @@ func TestAnswersSayWhatIsLeftOut(t *testing.T) {
 // What the airlock takes out of an answer's text is not in its payload either.
 func TestPayloadsHoldNoSecrets(t *testing.T) {
 	w := newWorld(t)
-	w.options.Redact = strings.NewReplacer("the-secret", "[TOKEN]").Replace
+	var redacted atomic.Int64
+	w.options.Redact = func(text string) string {
+		redacted.Add(1)
+		return strings.NewReplacer("the-secret", "[TOKEN]").Replace(text)
+	}
 	spill := filepath.Join(w.dir, "spill")
 	whole := bytes.Repeat([]byte("a line with the-secret\xff\n"), 10_000)
 	if err := os.WriteFile(spill, whole, 0o600); err != nil {
@@ -132,6 +136,11 @@ func TestPayloadsHoldNoSecrets(t *testing.T) {
 	if err != nil || !bytes.Equal(raw, want) || answer.Payload != int64(len(want)) {
 		t.Errorf("%d bytes of %d, with %v, %v: %.60q", len(raw), answer.Payload, len(want), err, raw)
 	}
+	// What is there is not read again for whoever asks for it again and again.
+	before := redacted.Load()
+	if a := w.answer(w.ask("recover", `{"id":"`+string(id)+`"}`)); a.Exit != 0 || redacted.Load() != before {
+		t.Errorf("%+v; it was read %d times more", a, redacted.Load()-before)
+	}
 }
 
 // A new generation closes what the old one left open, and knows nothing of its ids.
@@ -139,7 +148,8 @@ func TestNewGeneration(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	old, id := w.request(newRequestID(), "count", `{}`), w.ask("gated", `{}`)
-	review := w.accepted(id).Review
+	review, done := w.accepted(id).Review, w.ask("count", `{}`)
+	w.answer(done)
 	w.close()
 	w.takeOver()
 	w.sandbox.Generation = 2
@@ -156,6 +166,13 @@ func TestNewGeneration(t *testing.T) {
 	}
 	if a := w.answer(w.ask("count", `{}`)); a.State != caisson.AnswerCompleted || a.Generation != 2 {
 		t.Errorf("a request for the new one: %+v", a)
+	}
+	// Who comes back for a request of the old one is not told that it never was,
+	// which would have it done again.
+	for of, how := range map[caisson.RequestID]string{done: "completed with exit 0", id: "rejected: not-executed"} {
+		if a := w.answer(w.ask("recover", `{"id":"`+string(of)+`"}`)); a.Error == nil || a.Error.Code != caisson.CodeGenerationStale || !strings.Contains(a.Error.Message, how) {
+			t.Errorf("recover what was %s: %+v", how, a)
+		}
 	}
 	if open, err := w.ledger.Requests(t.Context(), w.run, caisson.RequestFilter{Open: true}); err != nil || len(open) != 0 {
 		t.Errorf("open: %v, %v", open, err)

@@ -178,7 +178,7 @@ func (b *Broker) republish(ctx context.Context, id caisson.RequestID) (caisson.C
 		return caisson.ControlAnswer{}, err
 	}
 	if len(found) == 0 {
-		return caisson.ControlAnswer{}, caisson.Errorf(caisson.CodeNotFound, "there is no request of that id in this generation")
+		return caisson.ControlAnswer{}, b.ofOlder(ctx, id)
 	}
 	call, err := b.stored(ctx, found[0])
 	if err != nil {
@@ -189,6 +189,31 @@ func (b *Broker) republish(ctx context.Context, id caisson.RequestID) (caisson.C
 		return answer, caisson.Errorf(caisson.CodeStateInvalid, "the request was taken and is not accepted yet")
 	}
 	return answer, b.project(ctx, found[0], call)
+}
+
+// ofOlder is why a request has no answer that could be published in this
+// generation. One of an older generation is told from one that never was, or who
+// asks would send it again: it may have been done.
+func (b *Broker) ofOlder(ctx context.Context, id caisson.RequestID) error {
+	found, err := b.s.o.Ledger.Requests(ctx, b.o.Drive.Run, caisson.RequestFilter{IDs: []caisson.RequestID{id}, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return caisson.Errorf(caisson.CodeNotFound, "there is no record of a request of that id")
+	}
+	call, err := b.stored(ctx, found[0])
+	if err != nil {
+		return err
+	}
+	how := "nobody knows how it ended"
+	switch answer, _ := answerOf(found[0], call); {
+	case answer.State == caisson.AnswerCompleted:
+		how = fmt.Sprintf("it was completed with exit %d", answer.Exit)
+	case answer.State == caisson.AnswerRejected:
+		how = fmt.Sprintf("it was rejected: %s", answer.Error.Code)
+	}
+	return caisson.Errorf(caisson.CodeGenerationStale, "the request was taken in generation %d of the channel, which is over; %s", found[0].Generation, how)
 }
 
 // resume goes on with a request by what is recorded of it. It is how an earlier

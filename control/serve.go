@@ -270,6 +270,9 @@ func (b *Broker) project(ctx context.Context, r caisson.RequestRecord, call *cai
 	if answer.State == caisson.AnswerAccepted || answer.State == caisson.AnswerWaiting {
 		return b.files().Accept(answer)
 	}
+	if _, answered := b.files().Has(r.ID); answered {
+		return nil // it stays, and a payload takes time to be read
+	}
 	answer, payload := withPayload(answer, call, b.s.o.Redact)
 	b.mu.Lock()
 	b.published++

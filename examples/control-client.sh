@@ -49,9 +49,16 @@ channel() {
 
 # recovered asks whether a request is known, which has its answer published again
 # where it has one. It fails where there is no record of it: it was never begun.
+# One of an earlier generation gets no other answer than what is told of it.
 recovered() {
 	told=$(CAISSON_TIMEOUT=20 sh "$0" recover "{\"id\":\"$id\"}" 2>/dev/null)
-	case $told in *'"code":"not-found"'*) return 1 ;; esac
+	case $told in
+	*'"code":"not-found"'*) return 1 ;;
+	*'"state":"completed"'*'"code":"generation-stale"'*)
+		printf '%s\n' "$told"
+		exit 1
+		;;
+	esac
 }
 
 if ! channel; then

@@ -148,7 +148,7 @@ func (h *Host) yield(ctx context.Context, r caisson.Run, ws caisson.Workspace, h
 	if err != nil {
 		return nil, err
 	}
-	text := hold.By + " holds its workspace: " + hold.Reason
+	text := "it was stopped for a hold by " + hold.By + ": " + hold.Reason
 	if _, _, err := h.patience().exchange(ctx, conn, servingRequest{Op: opYield, Run: r.ID, Text: text}, nil, nil); err != nil {
 		return nil, servingError(err)
 	}

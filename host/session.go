@@ -38,6 +38,7 @@ type session struct {
 	door    *airlock.Door
 	broker  *control.Broker // of its channel; nil: there is none
 	mirror  *mirror         // of its task, in the channel; nil: it has no workspace
+	looks   looks           // that are asked for from inside
 
 	asked    caisson.SandboxSpec // of its box
 	measured baseline            // of a run that is kept open

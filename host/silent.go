@@ -21,7 +21,7 @@ func standing(pid int) (how, hint string) {
 // notAnswering says that the process that drives a run does nothing about it.
 func notAnswering(driver caisson.ProcessIdentity, run caisson.RunID) error {
 	how, hint := standing(driver.PID)
-	return caisson.Errorf(caisson.CodeHolderUnknown, "process %d, which drives run %s, %s", driver.PID, run, how).WithHint("%s", hint)
+	return caisson.Errorf(caisson.CodeHolderUnknown, "process %d, which drives run %s, %s; it was told, and ends the run when it goes on", driver.PID, run, how).WithHint("%s", hint)
 }
 
 // stoppedFor is how long a driver may be stopped while somebody waits for what it

@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
 	"github.com/caisson-run/caisson/task"
+	"github.com/caisson-run/caisson/task/flow"
 	"github.com/caisson-run/caisson/workspace"
 )
 
@@ -18,7 +19,7 @@ func (s *session) taskVerbs() []caisson.Tool {
 	work := insideWork{taskHost{s.host}, s}
 	return task.Verbs(task.VerbOptions{
 		Ledger: s.host.Ledger, Work: work, Repository: s.ws.Binding.CommonDir, Task: s.mirror.bound(),
-		Tree: work.tree, Workflow: s.host.Workflow,
+		Tree: work.tree, Workflow: work.workflow,
 	})
 }
 
@@ -36,7 +37,15 @@ func (w insideWork) own(ctx context.Context, t caisson.Task) (bool, error) {
 }
 
 // Clean implements task.Work.
-func (w insideWork) Clean(ctx context.Context, t caisson.Task) (bool, error) {
+func (w insideWork) Clean(ctx context.Context, t caisson.Task) (clean bool, err error) {
+	err = w.s.looks.do(ctx, func() (err error) {
+		clean, err = w.cleanNow(ctx, t)
+		return err
+	})
+	return clean, err
+}
+
+func (w insideWork) cleanNow(ctx context.Context, t caisson.Task) (bool, error) {
 	own, err := w.own(ctx, t)
 	if err != nil || !own {
 		if err == nil {
@@ -57,7 +66,32 @@ func (h *Host) unchanged(ctx context.Context, ws caisson.Workspace, box workspac
 	return changed.Len() == 0, err
 }
 
-func (w insideWork) tree(ctx context.Context, t caisson.Task) (string, error) {
+// Merged implements task.Work.
+func (w insideWork) Merged(ctx context.Context, t caisson.Task) (merged bool, err error) {
+	err = w.s.looks.do(ctx, func() (err error) {
+		merged, err = w.taskHost.Merged(ctx, t)
+		return err
+	})
+	return merged, err
+}
+
+func (w insideWork) workflow(ctx context.Context, t caisson.Task) (is flow.Workflow, err error) {
+	err = w.s.looks.do(ctx, func() (err error) {
+		is, err = w.h.Workflow(ctx, t)
+		return err
+	})
+	return is, err
+}
+
+func (w insideWork) tree(ctx context.Context, t caisson.Task) (tree string, err error) {
+	err = w.s.looks.do(ctx, func() (err error) {
+		tree, err = w.treeNow(ctx, t)
+		return err
+	})
+	return tree, err
+}
+
+func (w insideWork) treeNow(ctx context.Context, t caisson.Task) (string, error) {
 	own, err := w.own(ctx, t)
 	switch {
 	case err != nil:

@@ -207,7 +207,7 @@ func next(ctx context.Context, s *sandbox, _ caisson.Call, by By, in nextInput) 
 	if err != nil {
 		return caisson.Result{}, err
 	}
-	p := Prospect{t.ID, flow.Next(w, t, facts), Missing(t, standing)}
+	p := Prospect{t.ID, flow.Next(w, t, facts), append([]string{}, Missing(t, standing)...)} // a list, also where nothing is
 	text := p.Says()
 	if p.Kind == flow.Running && string(p.Run) == by.Name {
 		text = yours(w, t, p)

@@ -348,3 +348,17 @@ func TestChangesSoMuch(t *testing.T) {
 	// The sandbox's own may take more.
 	w.inside(is.ID).does(t, "task.note", `{"text": "more"}`)
 }
+
+// For programs, what is missing is a list also where that is nothing.
+func TestVerbNextMissesNothing(t *testing.T) {
+	w := newWorld(t)
+	n := draft()
+	n.Criteria = nil
+	is, err := w.tasks.Create(t.Context(), n, ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := w.inside(is.ID).does(t, "task.next", `{}`); !strings.Contains(string(r.Data), `"missing":[]`) {
+		t.Errorf("%s", r.Data)
+	}
+}

@@ -178,8 +178,10 @@ func (c *client) await(ctx context.Context, id caisson.RequestID) (int, error) {
 		if err != nil {
 			return c.rejected(id, err), nil
 		}
-		if a.Error != nil && a.Error.Code == caisson.CodeNotFound {
-			return c.print(a), nil
+		never := a.Error != nil && a.Error.Code == caisson.CodeNotFound
+		older := a.Error != nil && a.Error.Code == caisson.CodeGenerationStale && a.State == caisson.AnswerCompleted // else it is the asking that is
+		if never || older {
+			return c.print(a), nil // there will be no other answer
 		}
 	}
 	a, err := c.follow(ctx, w, &request{id: id, sent: c.status})

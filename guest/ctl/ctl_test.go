@@ -354,6 +354,10 @@ func TestWhatWasLostIsSafeToSendAgain(t *testing.T) {
 	if r := o.ctl("wait", "00000000000000aa"); r.status != 1 || r.answer.Error == nil || r.answer.Error.Code != caisson.CodeNotFound {
 		t.Errorf("%+v", r)
 	}
+	known.Store(caisson.CodeGenerationStale) // it is of an earlier generation: nobody answers it in this one
+	if r := o.ctl("wait", "00000000000000aa", "--timeout", "10s"); r.status != 1 || r.answer.Error == nil || r.answer.Error.Code != caisson.CodeGenerationStale {
+		t.Errorf("%+v", r)
+	}
 	known.Store(caisson.CodeStateInvalid) // it is recorded
 	if r := o.ctl("ask", "--timeout", "4s"); r.status != 76 {
 		t.Errorf("%+v", r)

@@ -130,6 +130,14 @@ func TestShellClient(t *testing.T) {
 		case "later":
 			o.accept(r, caisson.AnswerWaiting)
 		case "recover":
+			if strings.Contains(string(r.Input), "00000000000000bb") { // of an earlier generation
+				a := of(r, caisson.AnswerCompleted)
+				a.Exit, a.Error = 1, caisson.Errorf(caisson.CodeGenerationStale, "it was completed")
+				if err := o.Answer(a, nil); err != nil {
+					t.Error(err)
+				}
+				return
+			}
 			o.reject(r, caisson.CodeNotFound)
 		default:
 			o.reject(r, caisson.Code(r.Verb))
@@ -170,6 +178,9 @@ func TestShellClient(t *testing.T) {
 	}
 	if out, status := run(o, "CAISSON_TIMEOUT=1", "wait", string(later.ID)); status != 76 {
 		t.Errorf("come back too early: %d, %s", status, out)
+	}
+	if out, status := run(o, "CAISSON_TIMEOUT=3", "wait", "00000000000000bb"); status != 1 || !strings.Contains(out, "it was completed") {
+		t.Errorf("of an earlier generation: %d, %s", status, out)
 	}
 	o.complete(later, 0, "the answer", nil)
 	if out, status := run(o, "X=", "wait", string(later.ID)); status != 0 || !strings.Contains(out, "the answer") {

@@ -233,7 +233,8 @@ func (b *batch) reject(it *item) error {
 	}
 	return b.settle(it, caisson.CallSettle{Call: it.rec.Call, Outcome: caisson.OutcomeRefused, Result: caisson.Result{
 		Text: text, Summary: "rejected by " + d.By, Cause: caisson.CauseUser,
-		Error: caisson.Errorf(caisson.CodeRefused, "rejected by %s", d.By),
+		Error: caisson.Errorf(caisson.CodeRefused, "rejected by %s", d.By).
+			WithHint("It was a person's decision, not a rule's: do it otherwise, or ask them."),
 	}})
 }
 

@@ -147,5 +147,5 @@ func (h *Host) workspaceOf(ctx context.Context, ref string) (caisson.Workspace, 
 		return list[0], nil
 	}
 	return caisson.Workspace{}, caisson.Errorf(caisson.CodeAmbiguous, "this repository has %d workspaces: %s", len(list), strings.Join(names, ", ")).
-		WithHint("Name one by its branch, or by its number in `caisson workspace ls`.").With("candidates", names)
+		WithHint("Name one by its branch, or a sandbox by its number in `caisson sandbox ls`.").With("candidates", names)
 }

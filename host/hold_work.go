@@ -45,7 +45,7 @@ const maxHold = 24 * time.Hour
 func (want HoldRequest) check() error {
 	switch {
 	case strings.TrimSpace(want.Reason) == "" || !utf8.ValidString(want.Reason) || len(want.Reason) > 500:
-		return caisson.Errorf(caisson.CodeUsage, "a hold needs a reason, of at most 500 bytes: others read it")
+		return caisson.Errorf(caisson.CodeUsage, "a hold needs a reason (--reason TEXT), of at most 500 bytes: others read it")
 	case want.For <= 0 || want.For > maxHold:
 		return caisson.Errorf(caisson.CodeUsage, "a hold lasts between a moment and %s", maxHold)
 	case len(want.Argv) == 0:

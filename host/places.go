@@ -110,7 +110,11 @@ func (h *Host) idle(ctx context.Context, ws caisson.Workspace) error {
 		return err
 	}
 	if busy && (r.State == caisson.RunRunning || r.State == caisson.RunCancelling) {
-		return caisson.Errorf(caisson.CodeStateInvalid, "run %s is at work in it", r.ID).WithHint("Wait for it, or `caisson runs cancel %s`.", r.ID)
+		err := caisson.Errorf(caisson.CodeStateInvalid, "run %s is at work in it", r.ID)
+		if isServed(r) { // cancelling it would remove the sandbox
+			return err.WithHint("It is a sandbox that is kept open: `caisson sandbox stop %s`, and `start` afterwards.", r.ID)
+		}
+		return err.WithHint("Wait for it, or `caisson runs cancel %s`.", r.ID)
 	}
 	return nil
 }

@@ -136,7 +136,9 @@ func (s *session) check(ctx context.Context) []Finding {
 }
 
 // again is what mends a boundary that is not what it should be.
-const again = "`caisson sandbox start --recreate` makes the boundary anew around the same workspace."
+func (s *session) again() string {
+	return "`caisson sandbox start --recreate " + string(s.run.ID) + "` makes the boundary anew around the same workspace."
+}
 
 func (s *session) checkIdentity() Finding {
 	f := Finding{What: "identity", OK: true, Says: "its first process is the one on record, and lives"}
@@ -145,7 +147,7 @@ func (s *session) checkIdentity() Finding {
 	case guest == nil:
 		f.Says = "it is kept by its stream"
 	case process.Alive(*guest) == caisson.Dead:
-		f.OK, f.Says, f.Fix = false, fmt.Sprintf("its first process, %d, has ended", guest.PID), again
+		f.OK, f.Says, f.Fix = false, fmt.Sprintf("its first process, %d, has ended", guest.PID), s.again()
 	}
 	return f
 }
@@ -163,7 +165,7 @@ func (s *session) checkMounts(ctx context.Context) Finding {
 	}
 	for _, at := range slices.Sorted(maps.Keys(s.measured.mounts)) {
 		if now[at] != s.measured.mounts[at] {
-			f.OK, f.Says, f.Fix = false, fmt.Sprintf("at %s is no longer what was mounted there", at), again
+			f.OK, f.Says, f.Fix = false, fmt.Sprintf("at %s is no longer what was mounted there", at), s.again()
 			return f
 		}
 	}
@@ -195,7 +197,7 @@ func (s *session) checkLimits() Finding {
 		}
 		f.Says = fmt.Sprintf("%s was %q and not %q", filepath.Base(path), now[path], want)
 		if err := setLimit(path, want); err != nil {
-			f.OK, f.Fix = false, again
+			f.OK, f.Fix = false, s.again()
 			return f
 		}
 		f.Repaired = true
@@ -227,7 +229,7 @@ func (s *session) checkSettings() Finding {
 		others = append(others, "the policy")
 	}
 	if len(others) > 0 {
-		f.OK, f.Fix = false, again
+		f.OK, f.Fix = false, s.again()
 		f.Says = fmt.Sprintf("the settings have changed since it was opened, and it has the old ones: others hold now for %s", strings.Join(others, ", "))
 	}
 	return f

@@ -157,7 +157,7 @@ func Decide(i Inspection, ask Ask) Decision {
 	}
 	switch {
 	case i.Driver != "":
-		return refuse(caisson.CodeLeaseHeld, fmt.Sprintf("run %s works in workspace %s", i.Driver, name), "Wait for it, or end it: `caisson runs cancel "+i.Driver+"`.")
+		return refuse(caisson.CodeLeaseHeld, fmt.Sprintf("run %s works in workspace %s", i.Driver, name), "Wait for it, or end it: `caisson runs cancel "+i.Driver+"`, or where it is a sandbox that is kept open `caisson sandbox rm "+i.Driver+"`.")
 	case i.Foreign:
 		return refuse(caisson.CodeWorkspaceBindingLost, fmt.Sprintf("another directory is in the place of workspace %s", name), "Move it away, then remove the workspace again.")
 	case i.Unstable:

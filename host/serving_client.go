@@ -125,6 +125,7 @@ func (p patience) exchange(ctx context.Context, conn *net.UnixConn, request serv
 		}
 		return reply, false, fmt.Errorf("%w: %w", errServingLost, err)
 	}
+	heard := false
 	for {
 		reply = servingReply{}
 		if err := p.receive(conn, &reply, begun); err != nil {
@@ -132,12 +133,13 @@ func (p patience) exchange(ctx context.Context, conn *net.UnixConn, request serv
 			case ctx.Err() != nil:
 				return reply, begun, context.Cause(ctx)
 			case errors.Is(err, os.ErrDeadlineExceeded):
-				err = silent(conn, request, begun)
+				err = silent(conn, request, begun, heard)
 			case errors.Is(err, io.EOF), errors.As(err, new(*net.OpError)):
 				err = errServingLost
 			}
 			return reply, begun, err
 		}
+		heard = heard || reply.Beat
 		if reply.Taken {
 			begun = true
 			if taken != nil {
@@ -170,8 +172,9 @@ func (p patience) receive(conn *net.UnixConn, reply *servingReply, begun bool) e
 	return err
 }
 
-// silent says which process does not answer, and what to do about it.
-func silent(conn *net.UnixConn, request servingRequest, begun bool) error {
+// silent says which process does not answer, and what to do about it. heard: it
+// had said that it is at work on what was asked.
+func silent(conn *net.UnixConn, request servingRequest, begun, heard bool) error {
 	pid, err := localsocket.Peer(conn)
 	if err != nil {
 		return err
@@ -181,7 +184,11 @@ func silent(conn *net.UnixConn, request servingRequest, begun bool) error {
 		return caisson.Errorf(caisson.CodeOutcomeUnknown, "process %d, which serves the sandbox, %s; how far session %s came is not known", pid, how, request.Run).
 			WithHint("When it goes on, it ends the session. %s", hint)
 	}
-	return caisson.Errorf(caisson.CodeHolderUnknown, "process %d, which serves sandboxes, %s; nothing was done", pid, how).WithHint("%s", hint)
+	done := "nothing was done"
+	if heard && request.Op != opExec && request.Op != opHold { // a session that was not begun is cancelled
+		done = "it had taken up what was asked, and may do it when it goes on"
+	}
+	return caisson.Errorf(caisson.CodeHolderUnknown, "process %d, which serves sandboxes, %s; %s", pid, how, done).WithHint("%s", hint)
 }
 
 // ask asks the process that serves, and starts it where none does. It asks

@@ -193,3 +193,20 @@ func TestServingOfAnotherVersion(t *testing.T) {
 		}
 	}
 }
+
+// One that was stopped in the middle of what was asked may do it yet, and a client
+// that gives up says so.
+func TestServingSaysNothingMore(t *testing.T) {
+	t.Parallel()
+	for op, want := range map[servingOp]string{opStop: "may do it when it goes on", opYield: "may do it when it goes on", opExec: "nothing was done"} {
+		client, server := bothEnds(t)
+		go func() {
+			hears(t, server)
+			_ = (&talk{conn: server}).say(servingReply{Beat: true})
+		}()
+		p := patience{before: 50 * time.Millisecond}
+		if _, _, err := p.exchange(t.Context(), client, servingRequest{Op: op, Run: "r1"}, nil, nil); caisson.CodeOf(err) != caisson.CodeHolderUnknown || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+}

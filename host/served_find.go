@@ -141,5 +141,28 @@ func (h *Host) newGuest(ctx context.Context, want ExecRequest, in caisson.Run) (
 	for _, arg := range want.Argv {
 		spec.Argv = append(spec.Argv, caisson.Bytes(arg))
 	}
+	// A session that could not begin would stay on record, to be taken up again.
+	if err := h.checkGuest(ctx, spec); err != nil {
+		return caisson.Run{}, err
+	}
 	return h.Ledger.CreateRun(ctx, id, spec)
+}
+
+// checkGuest reads the settings that a session in a served sandbox would be under.
+func (h *Host) checkGuest(ctx context.Context, spec caisson.RunSpec) error {
+	var repo repoFiles
+	if spec.Workspace != "" {
+		ws, err := h.Ledger.Workspace(ctx, spec.Workspace)
+		if err != nil {
+			return err
+		}
+		if repo, err = h.settingsOf(ctx, ws); err != nil {
+			return err
+		}
+	}
+	c, err := h.configWith(repo)
+	if err != nil {
+		return err
+	}
+	return h.checkSpec(ctx, spec, c, repo)
 }

@@ -56,6 +56,16 @@ type request struct {
 	untilTaken time.Time
 	// known is the epoch in which somebody knew of it, or would not say.
 	known int64
+	told  bool // that a person is asked
+}
+
+// tellWaiting says once that a person is asked, which may take long.
+func (c *client) tellWaiting(r *request, accepted *answer) {
+	if r.told || accepted.State != caisson.AnswerWaiting {
+		return
+	}
+	r.told = true
+	fmt.Fprintf(c.opts.Stderr, "caisson-guest: a person is asked (%s); `caisson-guest ctl wait %s` comes back to it\n", accepted.Review, r.id)
 }
 
 // follow waits for the answer.
@@ -74,6 +84,7 @@ func (c *client) follow(ctx context.Context, w *watch, r *request) (*answer, err
 			if c.cmd.detach {
 				return accepted, nil
 			}
+			c.tellWaiting(r, accepted)
 		}
 		now := time.Now()
 		switch {

@@ -311,7 +311,7 @@ func TestDetachAndWait(t *testing.T) {
 	if r.status != 0 || caisson.RequestID(id) != o.last().ID {
 		t.Fatalf("%+v", r)
 	}
-	if r := o.ctl("wait", id, "--timeout", "10ms"); r.status != 76 {
+	if r := o.ctl("wait", id, "--timeout", "10ms"); r.status != 76 || strings.Count(r.stderr, "a person is asked") != 1 {
 		t.Errorf("%+v", r)
 	}
 	if r := o.ctl("recover", id); r.status != 75 || r.answer.State != caisson.AnswerWaiting {

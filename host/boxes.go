@@ -39,7 +39,7 @@ func (h *Host) ListBoxes(ctx context.Context, all bool) ([]BoxView, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(records, func(a, b caisson.SandboxRecord) int { return b.At.Compare(a.At) })
+	slices.Reverse(records) // the last made first: a stop and a start move no number
 	views := make([]BoxView, len(records))
 	for i, record := range records {
 		if views[i], err = h.viewBox(ctx, record); err != nil {

@@ -21,9 +21,12 @@ func redact(c config.Config) func(string) string {
 }
 
 // hideSecrets is redact with the person's config as it is now; where that cannot
-// be read, what is called a secret is taken out still.
+// be read, as it was when this process began.
 func (h *Host) hideSecrets(text string) string {
-	c, _ := h.configWith(repoFiles{})
+	c, err := h.configWith(repoFiles{})
+	if err != nil {
+		c = h.Config // as it was when this process began
+	}
 	if hide := redact(c); hide != nil {
 		return hide(text)
 	}

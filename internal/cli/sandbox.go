@@ -22,7 +22,7 @@ func (a *app) sandboxCommand() *cobra.Command {
 func (a *app) sandboxLs() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List the sandboxes that are there, the last changed first", Args: cobra.NoArgs,
+		Use: "ls", Short: "List the sandboxes that are there, the last made first", Args: cobra.NoArgs,
 		RunE: a.with(func(ctx context.Context, h *host.Host, _ []string) error {
 			list, err := h.ListBoxes(ctx, all)
 			if err != nil {

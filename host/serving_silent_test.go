@@ -210,3 +210,35 @@ func TestServingSaysNothingMore(t *testing.T) {
 		}
 	}
 }
+
+// Who has told a driver to end a run does not wait for ever for one that lives and
+// records nothing, as this process, which holds the run and does no more.
+func TestDriverDoesNothing(t *testing.T) {
+	t.Parallel()
+	h := opened(t, "", nil)
+	run, err := h.Ledger.CreateRun(t.Context(), caisson.NewRunID(), caisson.RunSpec{Argv: []caisson.Bytes{"true"}, Preset: "sandboxed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drive, err := h.take(t.Context(), run, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, enough := context.WithCancelCause(t.Context())
+	defer enough(nil)
+	go func() { // it goes on for a while
+		for range 3 {
+			_ = h.Ledger.Append(ctx, drive, caisson.EventNote, map[string]any{"text": "at work"})
+			time.Sleep(time.Second)
+		}
+	}()
+	began := time.Now()
+	h.untilSilent(ctx, run.ID, 2500*time.Millisecond, enough)
+	err = context.Cause(ctx)
+	if caisson.CodeOf(err) != caisson.CodeHolderUnknown || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
+		t.Errorf("the wait ended with %v", err)
+	}
+	if took := time.Since(began); took < 4*time.Second {
+		t.Errorf("it was given up after %s, though it recorded something meanwhile", took)
+	}
+}

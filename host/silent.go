@@ -25,18 +25,24 @@ func notAnswering(driver caisson.ProcessIdentity, run caisson.RunID) error {
 }
 
 // stoppedFor is how long a driver may be stopped while somebody waits for what it
-// was told to do: a debugger, or a person, may do it for a moment.
-const stoppedFor = 10 * time.Second
+// was told to do: a debugger, or a person, may do it for a moment. silentFor is how
+// long it may record nothing of the run: the longest single step of an end is a look
+// at a large tree.
+const (
+	stoppedFor = 10 * time.Second
+	silentFor    = 3 * time.Minute
+)
 
 // awaitTold is Await for who has told the driver to end the run, and gives up on
-// one that is stopped.
+// one that is stopped, and on one that does nothing, as that of which this state
+// directory is a copy.
 func (h *Host) awaitTold(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
 	ctx, enough := context.WithCancelCause(ctx)
 	defer enough(nil)
 	looking := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(looking)
-		h.untilStopped(ctx, id, enough)
+		h.untilSilent(ctx, id, silentFor, enough)
 	}()
 	r, err := h.Await(ctx, id)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -47,26 +53,33 @@ func (h *Host) awaitTold(ctx context.Context, id caisson.RunID) (caisson.Run, er
 	return r, err
 }
 
-// untilStopped ends a wait whose run's driver has been stopped for too long.
-func (h *Host) untilStopped(ctx context.Context, id caisson.RunID, enough context.CancelCauseFunc) {
+// untilSilent ends a wait whose run's driver has been stopped for too long, or has
+// recorded nothing for as long as idle.
+func (h *Host) untilSilent(ctx context.Context, id caisson.RunID, idle time.Duration, enough context.CancelCauseFunc) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	for since := time.Now(); ; {
+	events, stopped, silent := int64(0), time.Now(), time.Now()
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		lease, err := h.Ledger.Lease(ctx, id)
-		if err != nil || lease.Instance == "" {
+		r, err := h.Ledger.Run(ctx, id)
+		if err != nil || r.Lease.Instance == "" {
 			continue // Await meets it
 		}
-		driver, err := h.Ledger.Instance(ctx, lease.Instance)
-		if err != nil || process.Alive(driver.Process) != caisson.Alive || !process.Stopped(driver.Process.PID) {
-			since = time.Now()
+		driver, err := h.Ledger.Instance(ctx, r.Lease.Instance)
+		if err != nil || process.Alive(driver.Process) != caisson.Alive {
 			continue
 		}
-		if time.Since(since) > stoppedFor {
+		if r.Events != events {
+			events, silent = r.Events, time.Now()
+		}
+		if !process.Stopped(driver.Process.PID) {
+			stopped = time.Now()
+		}
+		if time.Since(stopped) > stoppedFor || time.Since(silent) > idle {
 			enough(notAnswering(driver.Process, id))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/fault"
 	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/process"
 )
@@ -85,9 +87,13 @@ func (h *Host) HoldServed(ctx context.Context, want HoldRequest) (Held, error) {
 		return Held{}, err
 	}
 	pass("host.hold.taken")
-	use, err := h.yield(ctx, r, ws, hold)
+	use, stopped, err := h.yield(ctx, r, ws, hold)
 	if err != nil {
-		return Held{}, errors.Join(err, h.holds().drop(string(hold.Workspace)))
+		err = errors.Join(err, h.holds().drop(string(hold.Workspace)))
+		if stopped {
+			err = errors.Join(err, h.reopen(context.WithoutCancel(ctx), hold))
+		}
+		return Held{}, err
 	}
 	pass("host.hold.stopped")
 	done, workErr := h.workAlone(ctx, ws, &hold, program, want)
@@ -139,27 +145,30 @@ func (h *Host) programFor(ws caisson.Workspace, name string) (string, error) {
 }
 
 // yield has the serving process stop the sandbox for the hold, and takes the
-// workspace.
-func (h *Host) yield(ctx context.Context, r caisson.Run, ws caisson.Workspace, hold Hold) (*lockfile.Lock, error) {
+// workspace. It tells whether the sandbox was stopped also where it fails.
+func (h *Host) yield(ctx context.Context, r caisson.Run, ws caisson.Workspace, hold Hold) (use *lockfile.Lock, stopped bool, err error) {
 	conn, err := h.dialServing(ctx)
 	if caisson.CodeOf(err) == caisson.CodeNotFound {
-		return nil, caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is not open", r.ID).WithHint("`caisson sandbox start %s` opens it.", r.ID)
+		return nil, false, caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is not open", r.ID).WithHint("`caisson sandbox start %s` opens it.", r.ID)
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	text := "it was stopped for a hold by " + hold.By + ": " + hold.Reason
 	if _, _, err := h.patience().exchange(ctx, conn, servingRequest{Op: opYield, Run: r.ID, Text: text}, nil, nil); err != nil {
-		return nil, servingError(err)
+		return nil, false, servingError(err)
 	}
-	use, err := h.occupy(ctx, ws, r.ID)
+	if use, err = h.occupy(ctx, ws, r.ID); err != nil {
+		return nil, true, err
+	}
+	err = fault.Point("host.hold.yielded")
+	if err == nil {
+		err = h.noteHold(ctx, r.ID, text)
+	}
 	if err != nil {
-		return nil, err
+		return nil, true, errors.Join(fmt.Errorf("note the hold: %w", err), use.Close())
 	}
-	if err := h.noteHold(ctx, r.ID, text); err != nil {
-		return nil, errors.Join(err, use.Close())
-	}
-	return use, nil
+	return use, true, nil
 }
 
 // noteHold puts a hold into the record of its run, which nobody drives now.

@@ -30,7 +30,7 @@ func notAnswering(driver caisson.ProcessIdentity, run caisson.RunID) error {
 // at a large tree.
 const (
 	stoppedFor = 10 * time.Second
-	silentFor    = 3 * time.Minute
+	silentFor  = 3 * time.Minute
 )
 
 // awaitTold is Await for who has told the driver to end the run, and gives up on

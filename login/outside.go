@@ -247,10 +247,11 @@ func (o *outside) exchange(seen content) error {
 	if err := fault.Point("login.exchange.before"); err != nil {
 		return fmt.Errorf("exchange %s: %w", o.path, err)
 	}
-	last, err := o.identity(o.beside())
+	last, err := o.hold(o.beside())
 	if err != nil {
 		return err
 	}
+	defer last.let()
 	err = o.swap()
 	switch {
 	case errors.Is(err, unix.ENOENT): // the person has logged out
@@ -272,10 +273,11 @@ func (o *outside) exchange(seen content) error {
 
 // restore exchanges back what came out, and also what is written meanwhile: what
 // comes out must be the file that went in last, or it is newer still.
-func (o *outside) restore(last identity) error {
+func (o *outside) restore(last held) error {
 	for range exchanges {
-		out, err := o.identity(o.beside())
+		out, err := o.hold(o.beside())
 		if err == nil {
+			defer out.let()
 			err = o.swap()
 		}
 		if errors.Is(err, unix.ENOENT) {
@@ -284,7 +286,7 @@ func (o *outside) restore(last identity) error {
 		if err != nil {
 			return &keptError{fmt.Errorf("put %s back from %s: %w", o.path, o.beside(), err)}
 		}
-		if now, err := o.identity(o.beside()); err == nil && now == last {
+		if o.is(o.beside(), last) {
 			return errChanged
 		}
 		last = out
@@ -295,14 +297,32 @@ func (o *outside) restore(last identity) error {
 // keptError says that what is beside the copy may be the person's and stays.
 type keptError struct{ error }
 
-type identity struct{ device, inode uint64 }
+// held is a file, by its number. As long as it is held nothing else has that
+// number: else a new login could be taken for one that was written over.
+type held struct {
+	device, inode uint64
+	fd            int
+}
 
-func (o *outside) identity(name string) (identity, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(o.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return identity{}, fmt.Errorf("look at %s: %w", o.path, err)
+func (o *outside) hold(name string) (held, error) {
+	fd, err := unix.Openat(o.fd(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return held{}, fmt.Errorf("look at %s: %w", o.path, err)
 	}
-	return identity{uint64(st.Dev), st.Ino}, nil //nolint:unconvert // the type differs by system
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return held{}, errors.Join(fmt.Errorf("look at %s: %w", o.path, err), unix.Close(fd))
+	}
+	return held{uint64(st.Dev), st.Ino, fd}, nil
+}
+
+func (h held) let() { _ = unix.Close(h.fd) }
+
+// is tells whether a name is that of a file that is held.
+func (o *outside) is(name string, file held) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(o.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && uint64(st.Dev) == file.device && st.Ino == file.inode
 }
 
 func (o *outside) swap() error {

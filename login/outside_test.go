@@ -246,7 +246,7 @@ func TestTheirLoginStays(t *testing.T) {
 	for i := 2; i <= logins && !t.Failed(); i++ {
 		save(t, dir, fmt.Sprintf(`{"e":%d,"by":"the person"}`, i))
 		for began := time.Now(); !strings.HasPrefix(saved(t, dir), fmt.Sprintf(`{"e":%d,`, i)); {
-			if time.Since(began) > 5*time.Second {
+			if time.Since(began) > 30*time.Second { // a busy disk may hold an exchange up for seconds
 				t.Errorf("login %d was lost: %s", i, saved(t, dir))
 				break
 			}
@@ -332,15 +332,19 @@ func TestRestore(t *testing.T) {
 	if err := o.write([]byte(`{"e":2}`), content{}); err != nil {
 		t.Fatal(err)
 	}
-	last, err := o.identity(o.beside())
+	last, err := o.hold(o.beside())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer last.let()
 	save(t, dir, `{"e":5}`) // after the comparison
 	if err := o.swap(); err != nil {
 		t.Fatal(err)
 	}
-	save(t, dir, `{"e":6}`) // after the exchange
+	// After the exchange, more than once: a file may get the number of one before.
+	for _, text := range []string{`{"e":4}`, `{"e":7}`, `{"e":6}`} {
+		save(t, dir, text)
+	}
 	if err := o.restore(last); !errors.Is(err, errChanged) {
 		t.Error(err)
 	}

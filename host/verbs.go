@@ -27,7 +27,7 @@ func (s *session) verbs() []caisson.Tool {
 		if s.mirror != nil {
 			scene.Task = s.mirror.bound()
 		}
-		tree := verb.Tree{Workspaces: s.host.workspaces, Workspace: *s.ws, Sandbox: s.box, Import: s.importWork}
+		tree := verb.Tree{Workspaces: s.host.workspaces, Workspace: *s.ws, Sandbox: s.box, Import: s.importWork, Turn: s.looks.do}
 		if len(s.remotes) > 0 {
 			out = append(out, verb.Push{Tree: tree, Remotes: s.remotes})
 		}

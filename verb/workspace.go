@@ -20,6 +20,16 @@ type Tree struct {
 	Sandbox    caisson.Sandbox
 	// Import brings home what was committed inside.
 	Import func(ctx context.Context) error
+	// Turn does work for which this process, and git outside, need time that no limit
+	// of the sandbox bounds; nil does it at once.
+	Turn func(ctx context.Context, do func() error) error
+}
+
+func (t Tree) turn(ctx context.Context, do func() error) error {
+	if t.Turn == nil {
+		return do()
+	}
+	return t.Turn(ctx, do)
 }
 
 // Push sends the branch to a remote. It implements caisson.Tool.
@@ -91,10 +101,14 @@ func (p Push) plan(ctx context.Context, call caisson.Call) (workspace.Pushed, er
 	if err != nil {
 		return workspace.Pushed{}, err
 	}
-	if err := p.Tree.Import(ctx); err != nil {
-		return workspace.Pushed{}, err
-	}
-	return p.Tree.Workspaces.PlanPush(ctx, p.Tree.Workspace, opts)
+	var plan workspace.Pushed
+	err = p.Tree.turn(ctx, func() (err error) {
+		if err = p.Tree.Import(ctx); err == nil {
+			plan, err = p.Tree.Workspaces.PlanPush(ctx, p.Tree.Workspace, opts)
+		}
+		return err
+	})
+	return plan, err
 }
 
 // Hold implements caisson.Tool.
@@ -163,7 +177,11 @@ func (s Snapshot) Hold(_ context.Context, call caisson.Call, _ caisson.EffectID)
 		return nil, caisson.Errorf(caisson.CodeCallInvalid, "read the input: %w", err)
 	}
 	return work(func(ctx context.Context) (caisson.Result, error) {
-		made, err := s.Tree.Workspaces.SnapshotNow(ctx, s.Tree.Workspace, s.Tree.Sandbox, in.Why)
+		var made workspace.Snapshot
+		err := s.Tree.turn(ctx, func() (err error) {
+			made, err = s.Tree.Workspaces.SnapshotNow(ctx, s.Tree.Workspace, s.Tree.Sandbox, in.Why)
+			return err
+		})
 		if err != nil {
 			return caisson.Result{}, err
 		}

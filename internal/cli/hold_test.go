@@ -187,7 +187,7 @@ func TestHoldOnATerminal(t *testing.T) {
 	s = p.start(window, "sandbox", "hold", "one", "--reason", "x", "--", "bash", "--norc", "-i")
 	s.write("bind 'set enable-bracketed-paste off'; PS1='rea''dy> '\r")
 	s.see("ready> ", 1)
-	s.write("echo sle''eps; sleep 600.125\r")
+	s.write("sh -c 'echo sle\"\"eps; exec sleep 600.125'\r") // the job itself says that it is there
 	s.see("sleeps", 1)
 	s.write("\x1a")
 	s.see("Stopped", 1)

@@ -59,10 +59,12 @@ type Options struct {
 	Size   caisson.Winsize
 	Resize <-chan caisson.Winsize
 	Env    []string // KEY=value, over the sandbox's
-	// Output and SpillDir are as for the built-in tools: the record of what
-	// went to the streams.
-	Output   int
-	SpillDir string
+	// Output, SpillDir, SpillFloor and Hide are as for the built-in tools: the record of
+	// what went to the streams.
+	Output     int
+	SpillDir   string
+	SpillFloor int64
+	Hide       func(string) string
 }
 
 // Command is any program as the agent. It implements caisson.Tool.
@@ -122,6 +124,6 @@ func (c *Command) Hold(ctx context.Context, call caisson.Call, effect caisson.Ef
 	}
 	return tool.HoldCommand(ctx, tool.CommandOptions{
 		Sandbox: c.opts.Sandbox, Command: cmd, Call: call.ID, Effect: effect,
-		Output: c.opts.Output, SpillDir: c.opts.SpillDir, Resize: resize,
+		Output: c.opts.Output, SpillDir: c.opts.SpillDir, SpillFloor: c.opts.SpillFloor, Hide: c.opts.Hide, Resize: resize,
 	})
 }

@@ -42,6 +42,13 @@ type Options struct {
 	// DefaultSpillRoom. Those that are written at the same time may exceed it, each
 	// by what it has.
 	SpillRoom int64
+	// SpillFloor is how many bytes the file leaves free on its disk, as that is when
+	// it is made; 0: none. Those that are written at the same time do not know of
+	// each other.
+	SpillFloor int64
+	// Hide takes secrets out of a text, as is done with the preview later; nil: there
+	// are none. The preview is not cut within one: a half is none that Hide knows.
+	Hide func(string) string
 	// Read says, in the notice, how the spill is read; %s in it is its path. Empty:
 	// "read it in parts: %s".
 	Read string
@@ -85,7 +92,11 @@ func New(opts Options) *Writer {
 	if opts.Read == "" {
 		opts.Read = "read it in parts: %s"
 	}
-	return &Writer{opts: opts, tail: ring{size: opts.Cap/4 + slack}}
+	held := opts.Cap/4 + slack
+	if opts.Hide != nil {
+		held += secretRoom
+	}
+	return &Writer{opts: opts, tail: ring{size: held}}
 }
 
 // Write implements io.Writer. It always returns len(p) and nil. What is written
@@ -134,7 +145,7 @@ func (w *Writer) openSpill() {
 		w.spilled = errNotWanted
 		return
 	}
-	if w.spill, w.spilled = newSpill(w.opts.SpillPath, w.opts.SpillCap, w.opts.SpillRoom); w.spilled == nil {
+	if w.spill, w.spilled = newSpill(w.opts); w.spilled == nil {
 		w.keep(w.head)
 	}
 }
@@ -195,12 +206,12 @@ func (w *Writer) preview(out Output) (string, int64) {
 		}
 	}
 	if make == nil {
-		head := cutHead(w.head, room)
+		head := w.outside(w.head, cutHead(w.head, room), -1)
 		return sanitize(w.head[:head]), w.total - int64(head)
 	}
-	head := cutHead(w.head, max(room*3/4, first))
+	head := w.outside(w.head, cutHead(w.head, max(room*3/4, first)), -1)
 	last, cut := w.last(head)
-	last = last[cutTail(last, room-sanitizedLen(w.head[:head]), cut):]
+	last = last[w.outside(last, cutTail(last, room-sanitizedLen(w.head[:head]), cut), 1):]
 	omitted := w.total - int64(head) - int64(len(last))
 	return sanitize(w.head[:head]) + make(omitted) + sanitize(last), omitted
 }
@@ -209,7 +220,7 @@ func (w *Writer) preview(out Output) (string, int64) {
 // shown, and whether there are others before them.
 func (w *Writer) last(head int) (last []byte, cut bool) {
 	last = w.tail.bytes()
-	if missing := w.opts.Cap/4 + slack - len(last); missing > 0 {
+	if missing := w.tail.size - len(last); missing > 0 {
 		from := max(len(w.head)-missing, head)
 		last = append(append([]byte{}, w.head[from:]...), last...)
 	}
@@ -217,6 +228,22 @@ func (w *Writer) last(head int) (last []byte, cut bool) {
 		return last[skipContinuation(last):], true
 	}
 	return last, false
+}
+
+// secretRoom is how much on both sides of a cut is looked at for a secret.
+const secretRoom = 16 << 10
+
+// outside moves a cut of p step by step out of a secret that it would cut in two.
+func (w *Writer) outside(p []byte, at, step int) int {
+	if w.opts.Hide == nil {
+		return at
+	}
+	from, to := max(at-secretRoom, 0), min(at+secretRoom, len(p))
+	whole := w.opts.Hide(string(p[from:to]))
+	for from < at && at < to && w.opts.Hide(string(p[from:at]))+w.opts.Hide(string(p[at:to])) != whole {
+		at += step
+	}
+	return at
 }
 
 func (w *Writer) detailed(out Output, omitted int64) string {

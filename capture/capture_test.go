@@ -159,6 +159,29 @@ func TestSpillsShareTheirRoom(t *testing.T) {
 	}
 }
 
+// No half of a secret is shown, wherever the preview is cut.
+func TestSecretsAreNotCutInTwo(t *testing.T) {
+	hide := func(text string) string { return strings.ReplaceAll(text, "the-secret", "[TOKEN]") }
+	for before := range 1200 {
+		w := capture.New(capture.Options{Cap: 1024, Hide: hide})
+		_, _ = w.Write(bytes.Repeat([]byte("x"), before))
+		_, _ = w.Write([]byte("the-secret"))
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 1300-before))
+		if text := hide(w.Finish().Text); strings.Contains(text, "xt") || strings.Contains(text, "tx") || len(text) > 1024 {
+			t.Fatalf("after %d bytes: %q", before, text)
+		}
+	}
+}
+
+// Spills leave room on their disk for the record.
+func TestSpillsLeaveRoomOnTheDisk(t *testing.T) {
+	w := capture.New(capture.Options{Cap: 300, SpillPath: filepath.Join(t.TempDir(), "spill"), SpillFloor: 1 << 60})
+	_, _ = w.Write(bytes.Repeat([]byte("y"), 1000))
+	if out := w.Finish(); out.Spill != nil || out.SpillErr == nil || !strings.Contains(out.Text, "not kept") {
+		t.Errorf("%+v", out)
+	}
+}
+
 func TestInvalidBytesAreReplacedAndExactInTheSpill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spill")
 	w := capture.New(capture.Options{Cap: 100, SpillPath: path})

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-run/caisson"
 )
 
@@ -29,23 +31,41 @@ const spillBuf = 32 << 10
 
 // newSpill makes the file. O_EXCL makes it ours and new, and follows no link. Its
 // directory is made when the first output needs it: most never do.
-func newSpill(path string, limit, room int64) (*spill, error) {
-	dir := filepath.Dir(path)
+func newSpill(o Options) (*spill, error) {
+	dir := filepath.Dir(o.SpillPath)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of spills: %w", err)
 	}
-	used, err := usedIn(dir)
+	room, err := roomIn(dir, o)
 	if err != nil {
-		return nil, fmt.Errorf("look at the other spills: %w", err)
+		return nil, err
 	}
-	if limit = min(limit, room-used); limit <= 0 {
-		return nil, fmt.Errorf("the other spills have %d bytes, and all of them may have %d", used, room)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(o.SpillPath, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make spill: %w", err)
 	}
-	return &spill{file: f, hash: sha256.New(), cap: limit, path: path, buf: make([]byte, 0, spillBuf)}, nil
+	return &spill{file: f, hash: sha256.New(), cap: min(o.SpillCap, room), path: o.SpillPath, buf: make([]byte, 0, spillBuf)}, nil
+}
+
+// roomIn is how much one more spill may take in a directory. An error: nothing.
+func roomIn(dir string, o Options) (int64, error) {
+	used, err := usedIn(dir)
+	if err != nil {
+		return 0, fmt.Errorf("look at the other spills: %w", err)
+	}
+	room := o.SpillRoom - used
+	if room <= 0 {
+		return 0, fmt.Errorf("the other spills have %d bytes, and all of them may have %d", used, o.SpillRoom)
+	}
+	var disk unix.Statfs_t
+	if unix.Statfs(dir, &disk) != nil {
+		return room, nil // a system that does not tell is not full
+	}
+	free := int64(disk.Bavail) * int64(disk.Bsize) //nolint:gosec,unconvert // no disk is that large; the type differs by system
+	if room = min(room, free-o.SpillFloor); room <= 0 {
+		return 0, fmt.Errorf("%d bytes are free on the disk, and %d must stay free", free, o.SpillFloor)
+	}
+	return room, nil
 }
 
 // leastUsed is what a file takes of a disk at least.

@@ -176,7 +176,7 @@ func limitNumbers() []number {
 
 func floorNumbers() []number {
 	return []number{
-		{"floor.disk", "size", "2GiB", "What must stay free on the disk of the state directory, or no run begins; 0: nothing.", sizeOf, 1, 1 << 50, func(c *Config) *int64 { return &c.Floors.Disk }, true},
+		{"floor.disk", "size", "2GiB", "What must stay free on the disk of the state directory, or no run begins and no long output is kept; 0: nothing.", sizeOf, 1, 1 << 50, func(c *Config) *int64 { return &c.Floors.Disk }, true},
 		{"floor.memory", "size", "512MiB", "Memory that must be available on the host, or no run begins; 0: none.", sizeOf, 1, 1 << 44, func(c *Config) *int64 { return &c.Floors.Memory }, true},
 		{"trash.days", "number", "14", "Days for which a removed workspace is kept, unless the disk comes to its floor before.", countOf, 1, 36500, func(c *Config) *int64 { return &c.TrashDays }, false},
 	}

@@ -151,8 +151,8 @@ func exitOf(outcome caisson.Outcome, result caisson.Result) int {
 	}
 }
 
-// secretRoom is what is read of an output beyond the payload that it is cut to, and
-// not shown: a secret that is cut in two is none that can be recognised.
+// secretRoom is what is not shown of what is read of an output where that ends
+// before the output does: a secret that is cut in two is none that can be recognised.
 const secretRoom = 16 << 10
 
 // withPayload reads the bytes that an answer promises, with redact's changes. Where
@@ -162,21 +162,25 @@ func withPayload(a caisson.ControlAnswer, call *caisson.CallRecord, redact func(
 		a.Payload = 0
 		return a, nil
 	}
-	limit, beyond := a.Payload, int64(0)
-	if redact != nil && call.Result.Spill.Bytes > limit {
-		beyond = secretRoom
+	limit, total := a.Payload, call.Result.Spill.Total
+	if redact != nil {
+		limit += secretRoom
 	}
-	raw, err := readSpill(call.Result.Spill.Path, limit+beyond)
+	raw, err := readSpill(call.Result.Spill.Path, limit)
 	if err != nil {
 		raw = nil
 	}
-	a.Payload = min(int64(len(raw)), limit)
+	a.Payload = min(int64(len(raw)), a.Payload)
 	a.Produced = producedOf(a, *call.Result)
+	keep := int64(caisson.ControlPayload)
 	if redact != nil {
-		raw = []byte(redact(string(raw)))
+		cut := int64(len(raw)) < total // here, or where it was kept: a sandbox can fill the room for that
+		if raw = []byte(redact(string(raw))); cut {
+			keep = min(keep, max(int64(len(raw))-secretRoom, 0))
+		}
 	}
-	if keep := max(min(caisson.ControlPayload, int64(len(raw))-beyond), 0); keep < int64(len(raw)) {
-		raw, a.Produced = raw[:keep], call.Result.Spill.Total
+	if keep < int64(len(raw)) {
+		raw, a.Produced = raw[:keep], total
 	}
 	a.Payload = int64(len(raw))
 	return a, raw

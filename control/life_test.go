@@ -122,7 +122,20 @@ func TestPayloadsHoldNoSecrets(t *testing.T) {
 	w.add("cut", caisson.EffectRead, func(context.Context, caisson.Call) (caisson.Result, error) {
 		return caisson.Result{Text: "a part", Spill: &caisson.Spill{Path: cut, Bytes: int64(len(half)), Total: int64(len(half))}}, nil
 	})
+	short := filepath.Join(w.dir, "short") // where what could be kept ends, in the middle of one
+	begun := append(bytes.Repeat([]byte("x"), 100_000), "the-sec"...)
+	if err := os.WriteFile(short, begun, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.add("short", caisson.EffectRead, func(context.Context, caisson.Call) (caisson.Result, error) {
+		return caisson.Result{Text: "a part", Spill: &caisson.Spill{Path: short, Bytes: int64(len(begun)), Total: 200_000}}, nil
+	})
 	w.start()
+	kept := w.ask("short", `{}`)
+	told := w.answer(kept)
+	if raw, err := os.ReadFile(filepath.Join(w.channel(), caisson.ControlResponses, string(kept)+".payload")); err != nil || len(raw) < 50_000 || bytes.Contains(raw, []byte("the")) || told.Payload != int64(len(raw)) || told.Produced != 200_000 {
+		t.Errorf("%d bytes, %v; payload %d of %d", len(raw), err, told.Payload, told.Produced)
+	}
 	inTwo := w.ask("cut", `{}`)
 	first := w.answer(inTwo)
 	shown, err := os.ReadFile(filepath.Join(w.channel(), caisson.ControlResponses, string(inTwo)+".payload"))

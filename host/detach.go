@@ -62,8 +62,8 @@ func (h *Host) detach(ctx context.Context, r caisson.Run, args ...string) error 
 }
 
 // Cancel asks for the end of a run and waits until it has ended. Where nobody
-// drives it, it is taken up to be ended here; where its driver is stopped, it will
-// end when that goes on, and an error says so.
+// drives it, it is taken up to be ended here; where its driver is stopped or
+// does nothing, it will end when that goes on, and an error says so.
 func (h *Host) Cancel(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
 	r, err := h.Ledger.AskCancel(ctx, id, caisson.CauseUser, Person())
 	for err == nil && !r.State.Terminal() {

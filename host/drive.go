@@ -7,7 +7,6 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/agent"
-	"github.com/caisson-run/caisson/config"
 	"github.com/caisson-run/caisson/kernel"
 	"github.com/caisson-run/caisson/process"
 )
@@ -108,7 +107,7 @@ func (h *Host) drive(ctx context.Context, drive caisson.Drive, r caisson.Run, op
 			return err
 		}
 	}
-	_, err := kernel.New(kernel.Options{Ledger: h.Ledger, Redact: redact(config.Config{})}).Cancel(ended, drive)
+	_, err := kernel.New(kernel.Options{Ledger: h.Ledger, Redact: redact(h.Config)}).Cancel(ended, drive)
 	return err
 }
 

@@ -33,7 +33,7 @@ func (s *session) foreign(ctx context.Context, opts DriveOptions) error {
 	if opts.Agent != nil {
 		command = *opts.Agent
 	}
-	command.Sandbox, command.SpillDir = s.box, s.spillDir()
+	command.Sandbox, command.SpillDir, command.SpillFloor, command.Hide = s.box, s.spillDir(), s.config.Floors.Disk, redact(s.config)
 	request.Tool = agent.NewCommand(command)
 	life := s.live(ctx)
 	s.notice = life.notice

@@ -25,7 +25,7 @@ func redact(c config.Config) func(string) string {
 func (h *Host) hideSecrets(text string) string {
 	c, err := h.configWith(repoFiles{})
 	if err != nil {
-		c = h.Config // as it was when this process began
+		c = h.Config
 	}
 	if hide := redact(c); hide != nil {
 		return hide(text)

@@ -247,7 +247,7 @@ func (s *session) openTools(ctx context.Context) error {
 	seen := tool.NewSeen()
 	seen.Restore(calls)
 	s.tools, err = tool.NewRegistry(tool.Builtin(tool.Options{
-		Sandbox: s.box, Workspace: s.workDir(), Seen: seen, SpillDir: s.spillDir(),
+		Sandbox: s.box, Workspace: s.workDir(), Seen: seen, SpillDir: s.spillDir(), SpillFloor: s.config.Floors.Disk, Hide: redact(s.config),
 	})...)
 	return err
 }

@@ -19,9 +19,16 @@ func standing(pid int) (how, hint string) {
 }
 
 // notAnswering says that the process that drives a run does nothing about it.
-func notAnswering(driver caisson.ProcessIdentity, run caisson.RunID) error {
+func notAnswering(driver caisson.ProcessIdentity, run caisson.RunID) *caisson.Error {
 	how, hint := standing(driver.PID)
-	return caisson.Errorf(caisson.CodeHolderUnknown, "process %d, which drives run %s, %s; it was told, and ends the run when it goes on", driver.PID, run, how).WithHint("%s", hint)
+	return caisson.Errorf(caisson.CodeHolderUnknown, "process %d, which drives run %s, %s", driver.PID, run, how).WithHint("%s", hint)
+}
+
+// notEnding is notAnswering of one that was told to end the run.
+func notEnding(driver caisson.ProcessIdentity, run caisson.RunID) error {
+	e := notAnswering(driver, run)
+	e.Message += "; it was told, and ends the run when it goes on"
+	return e
 }
 
 // stoppedFor is how long a driver may be stopped while somebody waits for what it
@@ -66,11 +73,12 @@ func (h *Host) untilSilent(ctx context.Context, id caisson.RunID, idle time.Dura
 		case <-ticker.C:
 		}
 		r, err := h.Ledger.Run(ctx, id)
-		if err != nil || r.Lease.Instance == "" {
-			continue // Await meets it
+		var driver caisson.Instance
+		if err == nil && r.Lease.Instance != "" {
+			driver, err = h.Ledger.Instance(ctx, r.Lease.Instance)
 		}
-		driver, err := h.Ledger.Instance(ctx, r.Lease.Instance)
-		if err != nil || process.Alive(driver.Process) != caisson.Alive {
+		if err != nil || r.Lease.Instance == "" || process.Alive(driver.Process) != caisson.Alive {
+			stopped, silent = time.Now(), time.Now() // none is seen that could be either; Await meets it
 			continue
 		}
 		if r.Events != events {
@@ -80,7 +88,7 @@ func (h *Host) untilSilent(ctx context.Context, id caisson.RunID, idle time.Dura
 			stopped = time.Now()
 		}
 		if time.Since(stopped) > stoppedFor || time.Since(silent) > idle {
-			enough(notAnswering(driver.Process, id))
+			enough(notEnding(driver.Process, id))
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 func (s *session) verbs() []caisson.Tool {
 	scene := verb.Scene{
 		Outside: s.host.outside, Sandbox: s.box, Workspace: s.workDir(), Run: s.run.ID,
-		Env: s.outer, Lookup: s.host.env, SpillDir: s.spillDir(),
+		Env: s.outer, Lookup: s.host.env, SpillDir: s.spillDir(), SpillFloor: s.config.Floors.Disk, Hide: redact(s.config),
 	}
 	out := []caisson.Tool{tool.AskTool{}}
 	if s.ws != nil {

@@ -22,7 +22,7 @@ const programName = "caisson-guest"
 // process ends.
 type Programs struct {
 	Dir string
-	use *os.File // Dir, with a lock that others may share
+	use *os.File // its lock, which others may share
 }
 
 // Close says that no sandbox of this process uses it any more. Nil is none.
@@ -59,41 +59,37 @@ func KeepPrograms(dir string, guest func() ([]byte, error)) (*Programs, error) {
 	return kept, nil
 }
 
-// usePrograms makes a directory of programs if it is missing, and says that it is
-// in use. It may be removed until that is said.
+// usePrograms says that a directory of programs is in use, and makes it if it is
+// missing.
 func usePrograms(dir string) (*Programs, error) {
-	for {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, err
-		}
-		use, err := os.Open(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		for err = unix.EINTR; errors.Is(err, unix.EINTR); { // who removes it holds it for a moment
-			err = unix.Flock(int(use.Fd()), unix.LOCK_SH) //nolint:gosec // a descriptor
-		}
-		if err != nil {
-			return nil, errors.Join(err, use.Close())
-		}
-		if same(use, dir) {
-			return &Programs{dir, use}, nil
-		}
-		_ = use.Close() // of one that is gone
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
 	}
+	use, err := lockPrograms(dir, unix.LOCK_SH) // who removes it holds it for a moment
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, errors.Join(err, use.Close())
+	}
+	return &Programs{dir, use}, nil
 }
 
-// same tells whether what is open is what is there by that name.
-func same(open *os.File, path string) bool {
-	ours, err := open.Stat()
+// lockPrograms takes the lock of a directory of programs. Its file lies beside the
+// directory, and is never removed: what is lent to a sandbox can be locked there
+// too, and whoever waits for that waits for as long as a program inside likes.
+func lockPrograms(dir string, how int) (*os.File, error) {
+	lock, err := os.OpenFile(dir+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return false
+		return nil, err
 	}
-	now, err := os.Lstat(path)
-	return err == nil && os.SameFile(ours, now)
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(lock.Fd()), how) //nolint:gosec // a descriptor
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
 }
 
 // OldPrograms are the directories of programs below dir which no sandbox uses and
@@ -132,14 +128,11 @@ func RemovePrograms(path string) (err error) {
 // unused calls do while no sandbox can begin to use a directory of programs, and
 // tells whether that is so: not where one uses it.
 func unused(path string, do func() error) bool {
-	dir, err := os.Open(path)
+	lock, err := lockPrograms(path, unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
 		return false
 	}
-	defer dir.Close()
-	if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !same(dir, path) { //nolint:gosec // a descriptor
-		return false
-	}
+	defer lock.Close()
 	return do() == nil
 }
 

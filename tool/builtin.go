@@ -20,6 +20,10 @@ type Options struct {
 	Seen *Seen
 	// SpillDir is a directory on the host for whole outputs; empty keeps none.
 	SpillDir string
+	// SpillFloor is how many bytes those leave free on their disk.
+	SpillFloor int64
+	// Hide is as of CommandOptions.
+	Hide func(string) string
 	// Output is the most bytes of text of one result; 0 means 40,000.
 	Output int
 }

@@ -27,6 +27,11 @@ type CommandOptions struct {
 	Output int
 	// SpillDir is a directory on the host for the whole output; empty keeps none.
 	SpillDir string
+	// SpillFloor is how many bytes that leaves free on its disk.
+	SpillFloor int64
+	// Hide takes secrets out of a text, as the airlock does with the result's; nil:
+	// there are none.
+	Hide func(string) string
 	// Kept says, in the result's text, where the whole output is, for somebody to whom
 	// its path says nothing; %s is the path. Empty: what a model is told.
 	Kept string
@@ -47,12 +52,11 @@ type Holder interface {
 func HoldCommand(ctx context.Context, o CommandOptions) (caisson.Executor, error) {
 	opts := capture.Options{
 		Cap:  Options{Output: o.Output}.output() - statusRoom,
+		Hide: o.Hide,
 		Read: cmp.Or(o.Kept, "all of it is kept outside the sandbox, in %s; to look at more, write it to a file and read that"),
 	}
 	if o.SpillDir != "" {
-		if opts.SpillCap = spillCap(o.SpillDir); opts.SpillCap > 0 {
-			opts.SpillPath = filepath.Join(o.SpillDir, spillName(o.Call))
-		}
+		opts.SpillPath, opts.SpillFloor = filepath.Join(o.SpillDir, spillName(o.Call)), o.SpillFloor
 	}
 	out := capture.New(opts)
 	cmd := o.Command

@@ -57,6 +57,6 @@ func (t *shellTool) Hold(ctx context.Context, call caisson.Call, effect caisson.
 	return HoldCommand(ctx, CommandOptions{
 		Sandbox: t.Sandbox,
 		Command: caisson.Command{Line: in.Command, Deadline: time.Duration(in.Timeout) * time.Second},
-		Call:    call.ID, Effect: effect, Output: t.Output, SpillDir: t.SpillDir,
+		Call:    call.ID, Effect: effect, Output: t.Output, SpillDir: t.SpillDir, SpillFloor: t.SpillFloor, Hide: t.Hide,
 	})
 }

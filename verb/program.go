@@ -26,9 +26,11 @@ type Scene struct {
 	Task      caisson.TaskID
 	// Env is the environment of programs of the host without what a declaration
 	// names; Lookup finds that.
-	Env      []string
-	Lookup   func(name string) string
-	SpillDir string
+	Env        []string
+	Lookup     func(name string) string
+	SpillDir   string
+	SpillFloor int64
+	Hide       func(string) string // as of tool.CommandOptions
 }
 
 // values are those that a template can use beside the input's. The task has none
@@ -145,7 +147,7 @@ func (d *Declared) hold(ctx context.Context, argv []string, call caisson.Call, e
 	}
 	o := tool.CommandOptions{
 		Sandbox: d.scene.Sandbox, Command: caisson.Command{Argv: argv, Dir: dir},
-		Call: call.ID, Effect: effect, Output: int(d.is.Output), SpillDir: d.scene.SpillDir, Kept: kept(call.ID),
+		Call: call.ID, Effect: effect, Output: int(d.is.Output), SpillDir: d.scene.SpillDir, SpillFloor: d.scene.SpillFloor, Hide: d.scene.Hide, Kept: kept(call.ID),
 	}
 	if d.is.Dir == declared.DirWorkspace {
 		executor, err := tool.HoldCommand(ctx, o)
@@ -161,7 +163,7 @@ func (d *Declared) hold(ctx context.Context, argv []string, call caisson.Call, e
 		}
 	}
 	if _, err := os.Stat(dir); err != nil {
-		return nil, caisson.Errorf(caisson.CodeNoRepository, "the verb %s works in %s, which is not there any more", d.is.Name, dir).WithHint("")
+		return nil, caisson.Errorf(caisson.CodeNoRepository, "the directory that the verb %s works in is not there any more", d.is.Name).WithHint("")
 	}
 	out, err := d.scene.Outside.open(ctx, place{dir: dir, env: env, memory: d.is.Memory})
 	if err != nil {

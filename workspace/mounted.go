@@ -1,6 +1,8 @@
 package workspace
 
 import (
+	"errors"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,8 +23,11 @@ func mountedIn(dirs ...string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {
 		dir, err := realPath(dir)
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // there is no such part
+		}
+		if err != nil {
+			return nil, err
 		}
 		for _, m := range all {
 			if within(m.point, dir) {

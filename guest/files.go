@@ -161,8 +161,9 @@ func (f files) run(ctx context.Context, req wire.File, data []byte, limit int64)
 		return nil, wire.Done{}, err
 	}
 	stop := context.AfterFunc(ctx, func() {
-		_ = f.c.out.Control(wire.TypeDrop, id, nil) // a lost guest is told by lost
+		// First, so that what the guest says to the drop is not the answer.
 		op.end(caisson.Errorf(caisson.CodeCancelled, "cancelled: %w", context.Cause(ctx)))
+		_ = f.c.out.Control(wire.TypeDrop, id, nil) // a lost guest is told by lost
 	})
 	defer stop()
 	op.send(f.c.out, id, data)

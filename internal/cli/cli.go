@@ -116,7 +116,11 @@ before it happens, and done inside the boundary.`,
 func strict(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
+			err := check(cmd, args)
+			if err != nil && cmd.HasAvailableSubCommands() && len(args) > 0 {
+				return usage(err).WithHint("%s", commandsLike(cmd, args[0]))
+			}
+			if err != nil {
 				return usageOf(cmd, err)
 			}
 			return nil
@@ -140,7 +144,22 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-func usage(err error) error {
+// commandsLike names what somebody may have meant who named a command that is none.
+func commandsLike(cmd *cobra.Command, name string) string {
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		return fmt.Sprintf("Did you mean `%s %s`?", cmd.CommandPath(), strings.Join(near, "` or `"+cmd.CommandPath()+" "))
+	}
+	var all []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			all = append(all, sub.Name())
+		}
+	}
+	return "Its commands are " + strings.Join(all, ", ") + "."
+}
+
+func usage(err error) *caisson.Error {
 	return &caisson.Error{Code: caisson.CodeUsage, Message: err.Error()}
 }
 

@@ -169,14 +169,20 @@ func TestSnapshotsAreListedAndThinned(t *testing.T) {
 	wd := newWorld(t)
 	ws := wd.create(workspace.CreateSpec{Name: "r1", Run: "r1"})
 	box := newBox(t, ws)
+	later := func() { // git's times are whole seconds, and those of one second are in no order
+		last := time.Now().Unix()
+		wd.until(func() bool { return time.Now().Unix() > last })
+	}
 	for turn := 1; turn <= 24; turn++ {
+		if turn == 24 {
+			later()
+		}
 		if turn < 4 || turn == 24 {
 			inside(t, box, fmt.Sprintf("echo %d >f%d", turn, turn))
 		}
 		wd.take(ws, box, turn)
 	}
-	last := time.Now().Unix() // git's times are whole seconds, and those of one second are in no order
-	wd.until(func() bool { return time.Now().Unix() > last })
+	later()
 	if _, err := wd.w.Snapshot(t.Context(), ws, box, "r2", 1); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,11 +30,23 @@ func Keep(program *os.File) error {
 	if err := unix.Flock(int(program.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("lock memory file: %w", err)
 	}
-	if _, err := unix.FcntlInt(program.Fd(), unix.F_ADD_SEALS, sealed); err != nil {
-		return fmt.Errorf("seal memory file: %w", err)
+	for end := time.Now().Add(sealFor); ; time.Sleep(sealPoll) {
+		_, err := unix.FcntlInt(program.Fd(), unix.F_ADD_SEALS, sealed)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EBUSY) || time.Now().After(end):
+			return fmt.Errorf("seal memory file: %w", err)
+		}
 	}
-	return nil
 }
+
+// The kernel does not seal a file of which it uses a page itself, as when it moves
+// memory about: it says that it is busy, and is not for long.
+const (
+	sealFor  = 5 * time.Second
+	sealPoll = 10 * time.Millisecond
+)
 
 // Kept is a process that runs a program which was kept in memory.
 type Kept struct {

@@ -163,3 +163,28 @@ func TestProgramInTheMaking(t *testing.T) {
 		t.Errorf("kept: %+v", found)
 	}
 }
+
+// A file that the kernel calls busy for a moment is kept all the same.
+func TestKeepBusy(t *testing.T) {
+	fd, err := unix.MemfdCreate("caisson-test-busy", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "program")
+	defer file.Close()
+	if err := file.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	page, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { free <- unix.Munmap(page) })
+	if err := process.Keep(file); err != nil {
+		t.Error(err)
+	}
+	if err := <-free; err != nil {
+		t.Error(err)
+	}
+}

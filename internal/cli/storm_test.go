@@ -30,7 +30,8 @@ type storm struct {
 	engine string
 	marker string // stands in the arguments of every program that is run inside
 	killed int
-	seen   int // rounds in which the command inside had begun
+	seen   int  // rounds in which the command inside had begun
+	soon   bool // the blow comes soon, as those before came too late
 }
 
 func newStorm(t *testing.T, engine string) *storm {
@@ -114,9 +115,14 @@ func (s *storm) kill(victim string, late bool) {
 	line := fmt.Sprintf("setsid sleep %[1]s & setsid sh -c 'trap \"\" TERM; sleep %[1]s' & echo up; echo more >> file; sleep 0.%[2]d", s.marker, rest)
 	out := &watched{up: make(chan struct{})}
 	args := []string{"run", "--engine", s.engine, "--", "sh", "-c", line}
+	if s.soon {
+		within = min(within, 40)
+	}
 	if victim == "server" {
 		args = []string{"sandbox", "exec", "--detach", "--no-workspace", "--engine", s.engine, "--", "sh", "-c", line}
-		within = 400
+		if !s.soon {
+			within = 400
+		}
 	}
 	cmd := s.command("caisson", args...)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -365,7 +371,8 @@ func runStorm(t *testing.T, engine, victim string) {
 	}
 	s := newStorm(t, engine)
 	// A few rounds may all be over before their blow: there is one that hits.
-	for n := 0; n < rounds || (s.killed == 0 || s.seen == 0) && n < 4*rounds; n++ {
+	for n := 0; n < rounds || (s.killed == 0 || s.seen == 0) && n < 8*rounds; n++ {
+		s.soon = n >= rounds
 		s.kill(victim, n%2 == 1)
 	}
 	s.clean()

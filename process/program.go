@@ -30,7 +30,9 @@ func Keep(program *os.File) error {
 	if err := unix.Flock(int(program.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("lock memory file: %w", err)
 	}
-	for end := time.Now().Add(sealFor); ; time.Sleep(sealPoll) {
+	again := time.NewTicker(sealPoll)
+	defer again.Stop()
+	for end := time.Now().Add(sealFor); ; <-again.C {
 		_, err := unix.FcntlInt(program.Fd(), unix.F_ADD_SEALS, sealed)
 		switch {
 		case err == nil:

@@ -117,6 +117,10 @@ type Pool struct {
 	Limit    Budget `json:"limit"`
 	Reserved Amount `json:"reserved"`
 	Used     Amount `json:"used"`
+	// Kept is what edits of tasks, by calls of the tree, have had the record keep,
+	// in bytes: each version of a task and of its artifacts as a whole, also where
+	// what is equal is stored once.
+	Kept int64 `json:"kept,omitempty"`
 }
 
 // Turn is one model answer and all the calls it asked for.

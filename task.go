@@ -1,6 +1,9 @@
 package caisson
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // TaskType says what kind of work a task is. A branch begins with it.
 type TaskType string
@@ -62,6 +65,26 @@ type Task struct {
 	Created time.Time   `json:"created"`
 	Updated time.Time   `json:"updated"`
 	Version int64       `json:"version"` // rises by one with each write
+}
+
+// Clone returns a task that shares no list with t. A list that has nothing in it
+// is nil, as one is that was read from the record.
+func (t Task) Clone() Task {
+	t.Facts, t.Constraints, t.Criteria = listOf(t.Facts), listOf(t.Constraints), listOf(t.Criteria)
+	t.Steps, t.Artifacts = listOf(t.Steps), listOf(t.Artifacts)
+	t.Findings, t.Decisions = listOf(t.Findings), listOf(t.Decisions)
+	if t.Moving != nil {
+		moving := *t.Moving
+		t.Moving = &moving
+	}
+	return t
+}
+
+func listOf[E any](list []E) []E {
+	if len(list) == 0 {
+		return nil
+	}
+	return slices.Clone(list)
 }
 
 // TaskCriterion is one thing that must hold for a task to be complete.
@@ -169,9 +192,9 @@ type TaskEdit struct {
 	Activity TaskActivity
 	// Content is kept by its digest, which Change puts into an artifact.
 	Content []byte
-	// Most bounds, where it is above 0, how many bytes the versions of a task that
-	// is there may take in the record, each being kept as a whole: all are counted
-	// as if they had the size of this one. CodeTaskConflict beyond it.
+	// Most bounds, where it is above 0, what the edits by calls of one tree of runs
+	// may have the record keep, in bytes: see [Pool]. CodeBudgetExceeded for the one
+	// that goes beyond it. An edit that is no call's is not counted.
 	Most int64
 }
 

@@ -172,7 +172,7 @@ type (
 	// TaskEdited is the body of EventTaskEdited, which stands in the chain of
 	// the run whose call it was, or in that of no run. Record is the Task,
 	// Activity a TaskActivity, Content a text that the edit brought along, by
-	// its own digest.
+	// its own digest. Kept is what the pools of the run were charged for it.
 	TaskEdited struct {
 		Task     caisson.TaskID    `json:"task"`
 		Version  int64             `json:"version"`
@@ -180,5 +180,6 @@ type (
 		Record   Content           `json:"record"`
 		Activity Content           `json:"activity"`
 		Content  Content           `json:"content,omitzero"`
+		Kept     int64             `json:"kept,omitempty"`
 	}
 )

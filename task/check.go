@@ -11,12 +11,15 @@ import (
 	"github.com/caisson-run/caisson"
 )
 
-// Bounds beside those of the root package. They keep one task a document that
-// can be read and written as a whole in a few milliseconds.
+// Bounds beside those of the root package. They keep what runs can make of one
+// task a document of some 600 KiB, as each change reads and writes it as a whole
+// while nobody else writes to the ledger: for so much some 10 ms of a processor,
+// for what is usual less than one.
 const (
 	MaxFindings  = 200
 	MaxDecisions = 200
-	MaxRounds    = 200 // artifacts, all rounds of all names
+	MaxTexts     = 192 << 10 // bytes of findings, reasons and decisions, for a run to add to them
+	MaxRounds    = 200       // artifacts, all rounds of all names
 	MaxNote      = caisson.TaskDescription
 	MaxSource    = 200 // characters
 )

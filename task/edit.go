@@ -62,6 +62,9 @@ func Report(id caisson.TaskID, by By, severity caisson.Severity, text string) ca
 			if len(t.Findings) >= MaxFindings {
 				return full(t, "findings", MaxFindings)
 			}
+			if err := checkTexts(t, by, len(text)); err != nil {
+				return err
+			}
 			t.Findings = append(slices.Clone(t.Findings), caisson.TaskFinding{
 				N: len(t.Findings) + 1, Severity: severity, Text: text, State: caisson.FindingOpen, By: by.Name, At: by.At,
 			})
@@ -74,6 +77,27 @@ func Report(id caisson.TaskID, by By, severity caisson.Severity, text string) ca
 func full(t *caisson.Task, what string, bound int) error {
 	return caisson.Errorf(caisson.CodeTaskConflict, "task %s has %d %s, and can have no more", t.ID, bound, what).
 		WithHint("Make another task of what is left.")
+}
+
+// checkTexts refuses a run what makes the findings and decisions of a task longer
+// by that many bytes than they may be together. What a run has filled keeps no
+// person from saying what became of it.
+func checkTexts(t *caisson.Task, by By, more int) error {
+	if by.Person || more <= 0 {
+		return nil
+	}
+	have := 0
+	for _, f := range t.Findings {
+		have += len(f.Text) + len(f.Reason)
+	}
+	for _, d := range t.Decisions {
+		have += len(d.Text)
+	}
+	if have+more <= MaxTexts {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodeTaskConflict, "findings and decisions of task %s are %d bytes long together, and a run may make them %d", t.ID, have, MaxTexts).
+		WithHint("Say it shorter, or in an artifact; or make another task of what is left.")
 }
 
 // Judge says what became of a finding: fixed, open again, or waived, which only
@@ -109,6 +133,9 @@ func Judge(id caisson.TaskID, by By, n int, state caisson.FindingState, reason s
 			}
 			if f.State == caisson.FindingWaived && !by.Person {
 				return onlyPerson("opens a finding that was waived")
+			}
+			if err := checkTexts(t, by, len(reason)-len(f.Reason)); err != nil {
+				return err
 			}
 			f.State, f.Reason = state, reason
 			return nil

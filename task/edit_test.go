@@ -285,6 +285,22 @@ func TestEditsShareNothing(t *testing.T) {
 	}
 }
 
+// What a run says of a task leaves it a document that is read and written at each
+// change; and what it has filled keeps no person from judging it.
+func TestTextsTogether(t *testing.T) {
+	is := made(t, draft())
+	long := strings.Repeat("x", caisson.TaskItem)
+	for range task.MaxTexts / caisson.TaskItem {
+		is = apply(t, is, task.Report("", run, caisson.Major, long))
+	}
+	refused(t, is, task.Report("", run, caisson.Major, "x"), caisson.CodeTaskConflict, "are 196608 bytes long together")
+	refused(t, is, task.Judge("", run, 1, caisson.FindingFixed, "x"), caisson.CodeTaskConflict, "a run may make them 196608")
+	apply(t, is, task.Judge("", run, 1, caisson.FindingFixed, ""))
+	is = apply(t, is, task.Judge("", ann, 1, caisson.FindingWaived, long))
+	is = apply(t, is, task.Decide("", ann, task.WaiveMerge, long))
+	apply(t, is, task.Report("", ann, caisson.Minor, "x"))
+}
+
 func TestArtifacts(t *testing.T) {
 	is := made(t, draft())
 	put := func(by task.By, content string) caisson.TaskEdit {

@@ -141,20 +141,14 @@ func (s *sandbox) own(ctx context.Context, named caisson.TaskID, by By) (caisson
 	return t, nil
 }
 
-// How much of the record the versions of a task may take for a run to change it
-// once more: those of the task that its sandbox is for, and of each that it has
-// created. A request of a few bytes, repeated, has a task of a megabyte kept again
-// each time.
-const (
-	mostOwn     = 256 << 20
-	mostCreated = 32 << 20
-)
+// MostKept is what the verbs of one tree of runs may have the record keep of tasks,
+// in bytes. Each version of a task is kept as a whole, and a request of a few bytes,
+// repeated, has half a megabyte kept again each time.
+const MostKept = 256 << 20
 
 // edit is a result whose effect is an edit.
 func (s *sandbox) edit(e caisson.TaskEdit, says string) caisson.Result {
-	if e.Most = mostCreated; e.ID == s.o.Task {
-		e.Most = mostOwn
-	}
+	e.Most = MostKept
 	return caisson.Result{Edit: &caisson.LedgerEdit{Task: &e, Result: func(t caisson.Task) caisson.Result { return told(t, says) }}}
 }
 

@@ -76,6 +76,7 @@ func Run(t *testing.T, open Opener) {
 		"TaskContent":            testTaskContent,
 		"EditByCall":             testEditByCall,
 		"EditByCallThatErrs":     testEditByCallErrs,
+		"EditByCallThatKeeps":    testEditByCallMost,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fixture{clock: &clock{now: time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)}}

@@ -1,6 +1,7 @@
 package ledgertest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -410,6 +411,63 @@ func testEditByCall(t *testing.T, f *fixture) {
 	wantCode(t, err, caisson.CodeStateInvalid)
 	_, err = f.SettleCall(ctx, drive, caisson.CallSettle{Call: claims, Outcome: caisson.OutcomeDone, Edit: &caisson.LedgerEdit{Task: create("", "no")}})
 	wantCode(t, err, caisson.CodeUsage)
+}
+
+// testEditByCallMost wants what the calls of a tree of runs keep of tasks bounded
+// for all tasks together, and for all runs of the tree.
+func testEditByCallMost(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	parent, other := f.opened(t, "r"), f.opened(t, "o")
+	child := f.child(t, "c", "r", "r", caisson.Budget{})
+	must(f.OpenChannel(ctx, child, 0))(t)
+	const most = 64 << 10
+	n := 0
+	settle := func(drive caisson.Drive, edit caisson.TaskEdit) error {
+		n++
+		call := f.startRequest(t, drive, n, caisson.ReachLedger)
+		edit.Most = most
+		_, err := f.SettleCall(ctx, drive, caisson.CallSettle{Call: call, Outcome: caisson.OutcomeDone, Edit: &caisson.LedgerEdit{Task: &edit}})
+		if err != nil {
+			must(f.SettleCall(ctx, drive, caisson.CallSettle{Call: call, Outcome: caisson.OutcomeFailed}))(t)
+		}
+		return err
+	}
+	small := must(f.EditTask(ctx, *create("", "small")))(t)
+	kept := func() int64 { return must(f.Pool(ctx, "r"))(t).Kept }
+	equal(t, "kept by a person", kept(), int64(0))
+	large := func(x string) caisson.TaskEdit {
+		edit := *create("", "large")
+		edit.Change = func(w *caisson.Task) error { w.Description = strings.Repeat(x, 20<<10); return nil }
+		return edit
+	}
+	ok(t, settle(parent, large("x")))
+	if k := kept(); k < 20<<10 || k > 25<<10 {
+		t.Errorf("%d bytes are kept", k)
+	}
+	content := with(small.ID, func(w *caisson.Task) { w.Notes++ })
+	content.Content = []byte(strings.Repeat("y", 30<<10))
+	ok(t, settle(child, content))
+	before := kept()
+	wantCode(t, settle(parent, large("z")), caisson.CodeBudgetExceeded)
+	wantCode(t, settle(child, content), caisson.CodeBudgetExceeded)
+	equal(t, "kept of what was refused", kept(), before)
+	equal(t, "tasks", len(must(f.Tasks(ctx, caisson.TaskFilter{}))(t)), 2)
+	// What is small goes on until that is too much too, and a version takes
+	// something however small it is.
+	again := with(small.ID, func(w *caisson.Task) { w.Notes, w.Description = w.Notes+1, "plain" })
+	before = kept()
+	err := settle(child, again)
+	raw := must(json.Marshal(must(f.Task(ctx, small.ID))(t)))(t)
+	if k := kept() - before; k < int64(len(raw))+512 || k > int64(len(raw))+4096 {
+		t.Errorf("a version of %d bytes and its event keep %d", len(raw), k)
+	}
+	for i := 0; i < most>>10 && err == nil; i++ {
+		err = settle(child, again)
+	}
+	wantCode(t, err, caisson.CodeBudgetExceeded)
+	ok(t, settle(other, again))
+	must(f.EditTask(ctx, again))(t)
+	ok(t, f.Check(ctx))
 }
 
 func testEditByCallErrs(t *testing.T, f *fixture) {

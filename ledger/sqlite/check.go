@@ -212,7 +212,7 @@ func (c *check) read(r *runRow, e caisson.Event, told *runTold) (err error) {
 	case caisson.EventChannelOpened, caisson.EventRequestTaken, caisson.EventRequestRejected:
 		return c.readControl(r, e, &told.control)
 	case caisson.EventTaskEdited:
-		return c.readTask(e)
+		return c.readTask(r, e)
 	case caisson.EventReviewOpened, caisson.EventReviewDecided, caisson.EventReviewExpired, caisson.EventReviewWithdrawn, caisson.EventGrantRevoked:
 		return c.readReview(e, &told.control)
 	case caisson.EventSandboxMoved:
@@ -376,7 +376,7 @@ func (c *check) pools() error {
 	for rid, own := range c.sums {
 		for at, ok := rid, true; ok && at != 0; at, ok = c.parents[at] {
 			sum := total[at]
-			sum.Reserved, sum.Used = sum.Reserved.Plus(own.Reserved), sum.Used.Plus(own.Used)
+			sum.Reserved, sum.Used, sum.Kept = sum.Reserved.Plus(own.Reserved), sum.Used.Plus(own.Used), sum.Kept+own.Kept
 			total[at] = sum
 		}
 	}
@@ -394,9 +394,9 @@ func (c *check) pools() error {
 		if pool.Limit != c.sums[rid].Limit {
 			return damaged("the budget of run %s is not the one it was given", id).With("run", id)
 		}
-		if want := total[rid]; pool.Reserved != want.Reserved || pool.Used != want.Used {
-			return damaged("the budget of run %s does not add up: %+v reserved and %+v used; the events say %+v and %+v",
-				id, pool.Reserved, pool.Used, want.Reserved, want.Used).With("run", id)
+		if want := total[rid]; pool.Reserved != want.Reserved || pool.Used != want.Used || pool.Kept != want.Kept {
+			return damaged("the budget of run %s does not add up: %+v reserved, %+v used and %d kept; the events say %+v, %+v and %d",
+				id, pool.Reserved, pool.Used, pool.Kept, want.Reserved, want.Used, want.Kept).With("run", id)
 		}
 		return nil
 	}, `SELECT r.rid, r.id, coalesce(p.doc, '{}') FROM runs r LEFT JOIN pools p ON p.rid = r.rid WHERE r.rid > 0`)

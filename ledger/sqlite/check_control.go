@@ -123,8 +123,9 @@ type taskTold struct {
 	activity map[int64]string
 }
 
-func (c *check) readTask(e caisson.Event) (err error) {
+func (c *check) readTask(r *runRow, e caisson.Event) (err error) {
 	b := body[ledger.TaskEdited](e, &err)
+	c.sums[r.rid].Kept += b.Kept
 	if err = errors.Join(err, c.refer(e, b.Record, b.Activity, b.Content)); err != nil {
 		return err
 	}

@@ -150,6 +150,7 @@ func TestCheckFinds(t *testing.T) {
 		"fence":              {`UPDATE runs SET fence = 7 WHERE rid > 0`, caisson.CodeLedgerDamaged},
 		"holder":             {`UPDATE runs SET instance = NULL WHERE rid > 0`, caisson.CodeLedgerDamaged},
 		"used":               {`UPDATE pools SET doc = json_set(doc, '$.used.tokens', 1)`, caisson.CodeLedgerDamaged},
+		"kept":               {`UPDATE pools SET doc = json_set(doc, '$.kept', 1)`, caisson.CodeLedgerDamaged},
 		"limit":              {`UPDATE pools SET doc = json_set(doc, '$.limit.tokens', 500)`, caisson.CodeLedgerDamaged},
 		"no pool":            {`DELETE FROM pools`, caisson.CodeLedgerDamaged},
 		"content":            {`UPDATE blobs SET data = x'7b7d'`, caisson.CodeLedgerDamaged},

@@ -51,7 +51,10 @@ func readPool(s source, r *runRow) (pool caisson.Pool, err error) {
 
 // reserve takes an amount out of what is left, here and above.
 func (t *tx) reserve(r *runRow, amount caisson.Amount) error {
-	return t.eachPool(r, amount, func(of *runRow, pool *caisson.Pool) error {
+	if amount == (caisson.Amount{}) {
+		return nil
+	}
+	return t.eachPool(r, func(of *runRow, pool *caisson.Pool) error {
 		want := pool.Used.Plus(pool.Reserved).Plus(amount)
 		if stop := want.Over(relevant(pool.Limit, amount)); stop != "" {
 			return caisson.Errorf(caisson.CodeBudgetExceeded, "the budget of run %s does not allow it: %s", of.id, stop).
@@ -82,7 +85,10 @@ func relevant(budget caisson.Budget, amount caisson.Amount) caisson.Budget {
 
 // settle gives back a reserve and records what was used, here and above.
 func (t *tx) settle(r *runRow, reserved, used caisson.Amount) error {
-	return t.eachPool(r, reserved.Plus(used), func(_ *runRow, pool *caisson.Pool) error {
+	if reserved.Plus(used) == (caisson.Amount{}) {
+		return nil
+	}
+	return t.eachPool(r, func(_ *runRow, pool *caisson.Pool) error {
 		pool.Reserved = pool.Reserved.Minus(reserved)
 		pool.Used = pool.Used.Plus(used)
 		for _, n := range amounts(pool.Used) {
@@ -94,10 +100,7 @@ func (t *tx) settle(r *runRow, reserved, used caisson.Amount) error {
 	})
 }
 
-func (t *tx) eachPool(r *runRow, amount caisson.Amount, change func(*runRow, *caisson.Pool) error) error {
-	if amount == (caisson.Amount{}) {
-		return nil
-	}
+func (t *tx) eachPool(r *runRow, change func(*runRow, *caisson.Pool) error) error {
 	for {
 		pool, err := readPool(t, r)
 		if err != nil {

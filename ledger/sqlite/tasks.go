@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"reflect"
 	"time"
 	"unicode/utf8"
 
@@ -177,24 +178,13 @@ func (t *tx) changeTask(r *runRow, w *taskRow, edit caisson.TaskEdit) (caisson.T
 	if err != nil {
 		return was, err
 	}
-	task, err := w.value(t) // another one: what a change does to a list must not reach was
-	if err != nil {
-		return was, err
-	}
+	was = was.Clone()
+	task := was.Clone() // what a change does to a list must not reach was
 	if err := change(edit, was, &task); err != nil {
 		return was, err
 	}
-	before, err := marshal(was)
-	if err != nil {
-		return was, err
-	}
-	after, err := marshal(task)
-	if err != nil || bytes.Equal(before, after) {
-		return was, err
-	}
-	if edit.Most > 0 && (was.Version+1)*int64(len(after)) > edit.Most {
-		return was, caisson.Errorf(caisson.CodeTaskConflict, "task %s was changed %d times, which takes as much of the record as it may", was.ID, was.Version).
-			WithHint("Ask the person you work for: they can change it still.")
+	if task = task.Clone(); reflect.DeepEqual(was, task) {
+		return was, nil
 	}
 	if task.State != was.State {
 		if err := caisson.TaskStates().Move(string(was.State), string(task.State)); err != nil {
@@ -231,6 +221,9 @@ func (t *tx) saveTask(r *runRow, w *taskRow, task caisson.Task, edit caisson.Tas
 	if event.Activity, err = t.put(activity); err != nil {
 		return task, err
 	}
+	if event.Kept, err = t.keepOf(r, event, edit.Most); err != nil {
+		return task, err
+	}
 	doc, err := writeDoc(event.Activity)
 	if err != nil {
 		return task, err
@@ -240,6 +233,25 @@ func (t *tx) saveTask(r *runRow, w *taskRow, task caisson.Task, edit caisson.Tas
 	}
 	t.wake = true // mirrors are written anew
 	return task, t.emit(r, caisson.EventTaskEdited, event)
+}
+
+// leastKept is what a version of a task takes at least, by and large: its event,
+// its entry in the history, and what of it stands in rows.
+const leastKept = 1 << 10
+
+// keepOf charges what an edit by a call of r keeps to the pools of r, and returns it.
+func (t *tx) keepOf(r *runRow, event ledger.TaskEdited, most int64) (int64, error) {
+	if r.rid == 0 {
+		return 0, nil
+	}
+	kept := leastKept + event.Record.Bytes + event.Activity.Bytes + event.Content.Bytes
+	return kept, t.eachPool(r, func(of *runRow, pool *caisson.Pool) error {
+		if pool.Kept += kept; most > 0 && pool.Kept > most {
+			return caisson.Errorf(caisson.CodeBudgetExceeded, "what run %s, and those under it, have done to tasks takes as much of the record as it may: %d MiB", of.id, most>>20).
+				WithHint("Ask the person you work for: they can change tasks still, and so can another run of theirs.").With("run", string(of.id))
+		}
+		return nil
+	})
 }
 
 // freeBranch looks whether the branch is that of another task that is not over.

@@ -112,7 +112,7 @@ var codeTable = []CodeInfo{
 	{CodeWriteFailed, true, 500, 75, "a write to disk did not succeed", "Look at the disk; what was recorded is safe."},
 	{CodeLeaseHeld, true, 409, 75, "another process drives it", "Wait for it, or attach to it."},
 	{CodeLeaseLost, false, 409, 75, "another process has taken it over", "Nothing more was written by this one."},
-	{CodeHolderUnknown, false, 409, 75, "whether its last holder lives cannot be told", "If you know that it is gone: `--take-over --yes`."},
+	{CodeHolderUnknown, false, 409, 75, "whether its last holder lives cannot be told", "If you know that it is gone: `caisson runs resume RUN --take-over --yes`."},
 	{CodeOrphanAlive, true, 409, 75, "a process of an earlier life could not be ended", "End it by hand, then try again."},
 	{CodeChainBroken, false, 500, 1, "the audit chain is broken", "The record was changed outside Caisson from this event on."},
 	{CodeCallInvalid, false, 400, 1, "the call's input is not valid", ""},

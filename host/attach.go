@@ -121,21 +121,24 @@ func (h *Host) Attach(ctx context.Context, id caisson.RunID, view terminal.View)
 			return terminal.WentLost, r, err
 		}
 		went, err := terminal.Attach(ctx, socketOf(id, holder), view)
+		alive := process.InstanceLiveness(holder)
 		switch {
 		case err == nil && went == terminal.WentEnded:
 			r, err = h.Await(ctx, id) // its work is brought home
 			return went, r, err
 		case err == nil:
 			return went, r, nil
-		case caisson.CodeOf(err) == caisson.CodeNotFound && process.InstanceLiveness(holder) == caisson.Dead:
+		case caisson.CodeOf(err) == caisson.CodeNotFound && alive == caisson.Dead:
 			// One that went in order has let go of the run before it ended.
 			now, err := h.Ledger.Run(ctx, id)
 			if err != nil || !now.State.Terminal() && now.Lease.Instance == holder.ID {
 				return terminal.WentLost, now, err
 			}
 			continue
-		case caisson.CodeOf(err) != caisson.CodeNotFound || process.InstanceLiveness(holder) != caisson.Alive:
+		case caisson.CodeOf(err) != caisson.CodeNotFound:
 			return went, r, err
+		case alive == caisson.LivenessUnknown:
+			return went, r, driverUnknown(holder, id)
 		case time.Since(began) > attachBound:
 			return went, r, notAnswering(holder.Process, id)
 		}

@@ -13,9 +13,6 @@ import (
 
 // DriveOptions say how a run is driven.
 type DriveOptions struct {
-	// TakeOver takes the lease also from a holder of whom it cannot be told
-	// whether it lives.
-	TakeOver bool
 	// Pause receives the cause of a pause: the turn is stopped and the run parked.
 	Pause <-chan caisson.Cause
 	// ParkAtOnce parks the run as soon as only reviews are left: nobody is there
@@ -51,7 +48,7 @@ func (h *Host) Drive(ctx context.Context, id caisson.RunID, opts DriveOptions) (
 	if r.State.Terminal() {
 		return r, nil
 	}
-	drive, err := h.take(ctx, r, opts.TakeOver)
+	drive, err := h.take(ctx, r, false)
 	if err != nil {
 		return r, err
 	}
@@ -121,16 +118,29 @@ func (h *Host) hasPlace(ctx context.Context, r caisson.Run, opts DriveOptions) e
 	return err
 }
 
-// Await returns the run when it has ended, or when nobody drives it any more.
+// Await returns the run when it has ended, or when nobody drives it any more. One
+// whose driver cannot be told to live is waited for as long as the record grows:
+// CodeHolderUnknown when nothing of it was recorded for silentFor.
 func (h *Host) Await(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
+	return h.await(ctx, id, silentFor)
+}
+
+func (h *Host) await(ctx context.Context, id caisson.RunID, idle time.Duration) (caisson.Run, error) {
+	events, silent := int64(0), time.Now()
 	for seen := int64(0); ; {
 		r, err := h.Ledger.Run(ctx, id)
 		if err != nil || r.State.Terminal() {
 			return r, err
 		}
-		driven := false
-		if r, driven, err = h.Driven(ctx, r); err != nil || !driven {
+		r, driver, err := h.driver(ctx, r)
+		if err != nil || driver.Liveness == caisson.Dead {
 			return r, err
+		}
+		if r.Events != events || driver.Liveness == caisson.Alive {
+			events, silent = r.Events, time.Now()
+		}
+		if time.Since(silent) > idle {
+			return r, driver.silent(id, idle)
 		}
 		// A driver that dies writes nothing: it is looked for each second.
 		waiting, done := context.WithTimeout(ctx, time.Second)
@@ -149,16 +159,32 @@ func (h *Host) Await(ctx context.Context, id caisson.RunID) (caisson.Run, error)
 // returns the run as it then is: one that ends says so in the record before its
 // process ends, so that what was read before the look may be old.
 func (h *Host) Driven(ctx context.Context, r caisson.Run) (caisson.Run, bool, error) {
+	r, driver, err := h.driver(ctx, r)
+	return r, err == nil && driver.Liveness != caisson.Dead, err
+}
+
+// driver is who drives a run; nobody is dead.
+type driver struct {
+	caisson.Instance
+	caisson.Liveness
+}
+
+// driver is Driven that names the driver.
+func (h *Host) driver(ctx context.Context, r caisson.Run) (caisson.Run, driver, error) {
 	for r.Lease.Instance != "" {
 		holder, err := h.Ledger.Instance(ctx, r.Lease.Instance)
-		if err != nil || process.InstanceLiveness(holder) != caisson.Dead {
-			return r, err == nil, err
+		if err != nil {
+			return r, driver{}, err
+		}
+		is := driver{holder, process.InstanceLiveness(holder)}
+		if is.Liveness != caisson.Dead {
+			return r, is, nil
 		}
 		now, err := h.Ledger.Run(ctx, r.ID)
 		if err != nil || now.Lease.Instance == holder.ID {
-			return now, false, err
+			return now, is, err
 		}
 		r = now
 	}
-	return r, false, nil
+	return r, driver{Liveness: caisson.Dead}, nil
 }

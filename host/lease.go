@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
@@ -40,7 +41,7 @@ func (h *Host) take(ctx context.Context, r caisson.Run, takeOver bool) (caisson.
 				WithHint("Watch it: `caisson runs attach %s`.", r.ID)
 		case caisson.LivenessUnknown:
 			if !takeOver {
-				return caisson.Drive{}, caisson.Errorf(caisson.CodeHolderUnknown, "whether process %d on %s still drives run %s cannot be told here", holder.Process.PID, holder.Process.Host, r.ID)
+				return caisson.Drive{}, driverUnknown(holder, r.ID)
 			}
 		case caisson.Dead:
 		}
@@ -50,6 +51,25 @@ func (h *Host) take(ctx context.Context, r caisson.Run, takeOver bool) (caisson.
 		return caisson.Drive{}, err
 	}
 	return caisson.Drive{Run: r.ID, Fence: lease.Fence}, nil
+}
+
+// TakeOver takes a run from a driver of whom it cannot be told whether it lives,
+// ends what that left, and lets go of it: it can be driven then, or ended, as any
+// that nobody drives. Only a person says so.
+func (h *Host) TakeOver(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
+	r, err := h.Ledger.Run(ctx, id)
+	if err != nil || r.State.Terminal() || r.Lease.Instance == "" {
+		return r, err
+	}
+	drive, err := h.take(ctx, r, true)
+	if err != nil {
+		return r, err
+	}
+	err = errors.Join(h.sweep(ctx, r), h.Ledger.ReleaseLease(context.WithoutCancel(ctx), drive))
+	if err != nil {
+		return r, err
+	}
+	return h.Ledger.Run(ctx, id)
 }
 
 // sweep ends everything that earlier drivers of a run left: their sandboxes,

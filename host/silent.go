@@ -24,6 +24,20 @@ func notAnswering(driver caisson.ProcessIdentity, run caisson.RunID) *caisson.Er
 	return caisson.Errorf(caisson.CodeHolderUnknown, "process %d, which drives run %s, %s", driver.PID, run, how).WithHint("%s", hint)
 }
 
+// driverUnknown says that it cannot be told whether a run is driven, and how a
+// person who knows that it is not goes on.
+func driverUnknown(driver caisson.Instance, run caisson.RunID) *caisson.Error {
+	return caisson.Errorf(caisson.CodeHolderUnknown, "whether process %d on %s still drives run %s cannot be told here", driver.Process.PID, driver.Process.Host, run).
+		WithHint("Look on %s. If you know that it is gone: `caisson runs resume %s --take-over --yes`.", driver.Process.Host, run)
+}
+
+// silent is driverUnknown of one that was waited for.
+func (d driver) silent(run caisson.RunID, idle time.Duration) error {
+	e := driverUnknown(d.Instance, run)
+	e.Message += fmt.Sprintf(", and nothing was recorded of it for %s", idle.Round(time.Second))
+	return e
+}
+
 // notEnding is notAnswering of one that was told to end the run.
 func notEnding(driver caisson.ProcessIdentity, run caisson.RunID) error {
 	e := notAnswering(driver, run)

@@ -210,7 +210,13 @@ func (a *app) runsResume() *cobra.Command {
 			if takeOver && !yes {
 				return usage(fmt.Errorf("--take-over displaces a holder that may be alive: say --yes too"))
 			}
-			return a.resume(ctx, h, r, host.DriveOptions{TakeOver: takeOver, ParkAtOnce: park})
+			if takeOver {
+				var err error
+				if r, err = h.TakeOver(ctx, r.ID); err != nil {
+					return err
+				}
+			}
+			return a.resume(ctx, h, r, host.DriveOptions{ParkAtOnce: park})
 		})
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "also if it cannot be told whether its last holder lives")
 	cmd.Flags().BoolVar(&yes, "yes", false, "yes, I know that it is gone")

@@ -1,0 +1,96 @@
+package host
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/process"
+	"github.com/caisson-run/caisson/terminal"
+)
+
+// drivenByUnknown makes a run whose driver cannot be told to live: its lock is gone,
+// as after a logout that removed the runtime directory.
+func drivenByUnknown(t *testing.T, h *Host, spec caisson.RunSpec) (caisson.Run, caisson.Drive) {
+	t.Helper()
+	self, err := process.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	self.Host, self.PID = "far", 4711
+	inst := caisson.Instance{ID: caisson.NewInstanceID(), Process: self, Lock: t.TempDir() + "/instances/gone.lock", Started: time.Now()}
+	if alive := process.InstanceLiveness(inst); alive != caisson.LivenessUnknown {
+		t.Fatalf("it is %s", alive)
+	}
+	if err := h.Ledger.PutInstance(t.Context(), inst); err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Ledger.CreateRun(t.Context(), caisson.NewRunID(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := h.Ledger.TakeLease(t.Context(), r.ID, inst.ID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drive := caisson.Drive{Run: r.ID, Fence: lease.Fence}
+	if r, err = h.Ledger.MoveRun(t.Context(), drive, caisson.RunMove{To: caisson.RunRunning}); err != nil {
+		t.Fatal(err)
+	}
+	return r, drive
+}
+
+// saysUnknown verifies that an error names the driver, and says what to do.
+func saysUnknown(t *testing.T, err error, r caisson.Run) {
+	t.Helper()
+	e := caisson.AsError(err)
+	if e == nil || e.Code != caisson.CodeHolderUnknown || !strings.Contains(e.Error(), "process 4711 on far") || !strings.Contains(e.HintText(), "caisson runs resume "+string(r.ID)+" --take-over --yes") {
+		t.Errorf("%v, %v", err, e)
+	}
+}
+
+// Who waits for a run whose driver may be gone waits as long as something is
+// recorded of it, and no longer.
+func TestDriverUnknown(t *testing.T) {
+	t.Parallel()
+	h := opened(t, "", nil)
+	r, drive := drivenByUnknown(t, h, caisson.RunSpec{Argv: []caisson.Bytes{"true"}, Preset: "sandboxed"})
+	const idle = 2500 * time.Millisecond
+	noted := make(chan error, 3)
+	go func() { // its driver works, and then no more
+		for range cap(noted) {
+			noted <- h.Ledger.Append(t.Context(), drive, caisson.EventNote, map[string]any{"text": "at work"})
+			time.Sleep(time.Second)
+		}
+	}()
+	began := time.Now()
+	_, err := h.await(t.Context(), r.ID, idle)
+	saysUnknown(t, err, r)
+	if took := time.Since(began); took < idle+2*time.Second || took > 30*time.Second {
+		t.Errorf("it was given up after %s", took)
+	}
+	for range cap(noted) {
+		if err := <-noted; err != nil {
+			t.Error(err)
+		}
+	}
+	_, err = h.Cancel(t.Context(), r.ID)
+	saysUnknown(t, err, r)
+	if now, err := h.TakeOver(t.Context(), r.ID); err != nil || now.Lease.Instance != "" || now.Lease.Fence != drive.Fence+1 {
+		t.Errorf("%+v, %v", now, err)
+	}
+	if now, err := h.Cancel(t.Context(), r.ID); err != nil || now.State != caisson.RunCancelled {
+		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+// Nobody is let in by a holder that is not there, and who asks is told which one
+// that is.
+func TestHolderUnknown(t *testing.T) {
+	t.Parallel()
+	h := opened(t, "", nil)
+	r, _ := drivenByUnknown(t, h, caisson.RunSpec{Session: caisson.SessionTerminal, Argv: []caisson.Bytes{"sh"}, Preset: "sandboxed"})
+	_, _, err := h.Attach(t.Context(), r.ID, terminal.View{})
+	saysUnknown(t, err, r)
+}

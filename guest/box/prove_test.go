@@ -96,6 +96,8 @@ func run(t *testing.T, filter []unix.SockFilter, data [64]byte) uint32 {
 		switch i := filter[pc]; i.Code {
 		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
 			acc = uint32(data[i.K]) | uint32(data[i.K+1])<<8 | uint32(data[i.K+2])<<16 | uint32(data[i.K+3])<<24
+		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
+			acc &= i.K
 		case unix.BPF_RET | unix.BPF_K:
 			return i.K
 		default:
@@ -124,7 +126,7 @@ func run(t *testing.T, filter []unix.SockFilter, data [64]byte) uint32 {
 func TestFilter(t *testing.T) {
 	filter := program(false)
 	const upper = 0xdeadbeef << 32
-	eprotonosupport := uint32(unix.SECCOMP_RET_ERRNO | unix.EPROTONOSUPPORT)
+	eprotonosupport, esocktnosupport := uint32(unix.SECCOMP_RET_ERRNO|unix.EPROTONOSUPPORT), uint32(unix.SECCOMP_RET_ERRNO|unix.ESOCKTNOSUPPORT)
 	allow, eperm := uint32(unix.SECCOMP_RET_ALLOW), uint32(unix.SECCOMP_RET_ERRNO|unix.EPERM)
 	enosys, eafnosupport := uint32(unix.SECCOMP_RET_ERRNO|unix.ENOSYS), uint32(unix.SECCOMP_RET_ERRNO|unix.EAFNOSUPPORT)
 	for _, c := range []struct {
@@ -159,6 +161,9 @@ func TestFilter(t *testing.T) {
 		{"inet mptcp", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, allow},
 		{"inet sctp, upper half", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, upper | unix.IPPROTO_SCTP}, eprotonosupport},
 		{"inet6 dccp", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_DCCP}, eprotonosupport},
+		{"inet raw", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_RAW | unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP}, allow},
+		{"inet dccp by its kind", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_DCCP}, esocktnosupport},
+		{"inet6 sctp by its kind, upper half", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, upper | unix.SOCK_SEQPACKET | unix.SOCK_NONBLOCK}, esocktnosupport},
 		{"unix pair", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, allow},
 		{"vsock pair", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{upper | unix.AF_VSOCK, unix.SOCK_STREAM}, eafnosupport},
 		{"tipc pair", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{unix.AF_TIPC, unix.SOCK_STREAM}, eafnosupport},

@@ -60,6 +60,9 @@ var protocols = [...]uint32{
 	unix.IPPROTO_IP, unix.IPPROTO_ICMP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMPV6, unix.IPPROTO_RAW, unix.IPPROTO_MPTCP,
 }
 
+// socketKind are the bits of a socket's type that are no flags (SOCK_TYPE_MASK).
+const socketKind = 0xf
+
 // setDelegation is F_SETDELEG (linux/fcntl.h, since 6.19).
 const setDelegation = 1024 + 16
 
@@ -74,6 +77,7 @@ var (
 	enotsup         = answer(unix.ENOTSUP)
 	eafnosupport    = answer(unix.EAFNOSUPPORT)
 	eprotonosupport = answer(unix.EPROTONOSUPPORT)
+	esocktnosupport = answer(unix.ESOCKTNOSUPPORT)
 )
 
 func answer(errno unix.Errno) unix.SockFilter {
@@ -174,7 +178,12 @@ func program(ptrace bool) []unix.SockFilter {
 // socket allows local sockets, those of the box's own network, and netlink to
 // list its addresses.
 func socket() []unix.SockFilter {
-	internet := rule(one(low(2)), among(protocols[:], allow, eprotonosupport))
+	internet := rule(
+		// A kind of its own is another way to ask for a protocol: none is given then.
+		one(low(1), unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: socketKind},
+			jump(unix.BPF_JEQ, unix.SOCK_STREAM, 3, 0), jump(unix.BPF_JEQ, unix.SOCK_DGRAM, 2, 0), jump(unix.BPF_JEQ, unix.SOCK_RAW, 1, 0), esocktnosupport),
+		one(low(2)), among(protocols[:], allow, eprotonosupport),
+	)
 	skip := uint8(len(internet))
 	return rule(
 		one(

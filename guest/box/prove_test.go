@@ -192,6 +192,16 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// What a person may do to other programs of this machine is not the box's.
+func TestLimitsGiveNoPriority(t *testing.T) {
+	limits := limitsOf(&plan.Plan{Files: 1, Size: 1})
+	for name, which := range map[string]int{"real time": unix.RLIMIT_RTPRIO, "nice": unix.RLIMIT_NICE} {
+		if most, set := limits[which]; !set || most != 0 {
+			t.Errorf("%s: %d, set %v", name, most, set)
+		}
+	}
+}
+
 // call is what the kernel shows to a filter.
 func call(arch, number uint32, args [3]uint64) (data [64]byte) {
 	put := func(at int, v uint64, n int) {

@@ -192,6 +192,39 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// The limit of cores stays what it is, whatever way it is asked to be another.
+func TestCoreLimitStays(t *testing.T) {
+	filter := program(true)
+	const address = 1 << 40
+	for _, c := range []struct {
+		name        string
+		pid, which  uint64
+		limit, back uint64
+		want        uint32
+	}{
+		{"set", 0, unix.RLIMIT_CORE, address, 0, unix.SECCOMP_RET_ERRNO},
+		{"set, upper halves", 0xff << 32, 0xff<<32 | unix.RLIMIT_CORE, 4096, 0, unix.SECCOMP_RET_ERRNO},
+		{"read", 0, unix.RLIMIT_CORE, 0, address, unix.SECCOMP_RET_ALLOW},
+		{"set and read", 0, unix.RLIMIT_CORE, address, address, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{"set and read at a low address", 0, unix.RLIMIT_CORE, address, 4096, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{"another's", 7, unix.RLIMIT_CORE, address, 0, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{"another limit, set and read", 0, unix.RLIMIT_NOFILE, address, address, unix.SECCOMP_RET_ALLOW},
+	} {
+		data := call(nativeArch, unix.SYS_PRLIMIT64, [3]uint64{c.pid, c.which, c.limit})
+		for b := range 8 {
+			data[dataArgs+8*3+b] = byte(c.back >> (8 * b))
+		}
+		if got := run(t, filter, data); got != c.want {
+			t.Errorf("%s: %#x, want %#x", c.name, got, c.want)
+		}
+	}
+	for which, want := range map[uint64]uint32{unix.RLIMIT_CORE: unix.SECCOMP_RET_ERRNO, unix.RLIMIT_NOFILE: unix.SECCOMP_RET_ALLOW} {
+		if got := run(t, filter, call(nativeArch, unix.SYS_SETRLIMIT, [3]uint64{which, address})); got != want {
+			t.Errorf("setrlimit of %d: %#x, want %#x", which, got, want)
+		}
+	}
+}
+
 // What a person may do to other programs of this machine is not the box's.
 func TestLimitsGiveNoPriority(t *testing.T) {
 	limits := limitsOf(&plan.Plan{Files: 1, Size: 1})

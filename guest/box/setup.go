@@ -191,7 +191,7 @@ func setNames(p *plan.Plan, _ *plan.Report) error {
 // for a real-time program, and it goes before all that the person does.
 func limitsOf(p *plan.Plan) map[int]uint64 {
 	limits := map[int]uint64{
-		unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: uint64(p.Files), unix.RLIMIT_FSIZE: uint64(p.Size),
+		unix.RLIMIT_CORE: plan.NoCore, unix.RLIMIT_NOFILE: uint64(p.Files), unix.RLIMIT_FSIZE: uint64(p.Size),
 		unix.RLIMIT_RTPRIO: 0, unix.RLIMIT_NICE: 0,
 	}
 	if p.Pids > 0 {

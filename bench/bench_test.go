@@ -54,7 +54,7 @@ func TestEveryMetricPrintsOneLine(t *testing.T) {
 	dir := t.TempDir()
 	out, progress, status := program(t, "-n", "2", "-bin", programs(), "-dir", dir)
 	if status != 0 {
-		t.Fatalf("exit %d\n%s%s", status, progress, out)
+		t.Fatalf("exit %d\n%s%s", status, out, progress)
 	}
 	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 	if len(lines) != len(metrics) {

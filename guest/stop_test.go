@@ -357,3 +357,13 @@ func TestCase_S18(t *testing.T) {
 		t.Errorf("%+v, %q processes", exit, out)
 	}
 }
+
+// What was ended by force is counted, however quickly it ends then.
+func TestEndedAreCounted(t *testing.T) {
+	b := open(t)
+	for range 200 {
+		if exit, _ := b.sh(t, "sleep 100 & exit 0"); exit.Ended != 1 {
+			t.Fatalf("exit = %+v", exit)
+		}
+	}
+}

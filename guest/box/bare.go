@@ -268,16 +268,13 @@ const versionTruncate = 3
 // unix sockets only the abstract ones, so that no socket can be made. Pairs can,
 // but not of datagrams: those could be sent to any address.
 func bareProgram(p *plan.Plan, version int) []unix.SockFilter {
-	const (
-		kind          = 0xf // the others are flags
-		ioprioProcess = 1   // IOPRIO_WHO_PROCESS (linux/ioprio.h)
-	)
+	const ioprioProcess = 1 // IOPRIO_WHO_PROCESS (linux/ioprio.h)
 	f := rule(
 		one(load(dataArch), jump(unix.BPF_JEQ, nativeArch, 1, 0), enosys, load(dataNumber)),
 		on(unix.SYS_SOCKET, eafnosupport),
 		on(unix.SYS_CONNECT, eperm),
 		on(unix.SYS_SOCKETPAIR, low(0), jump(unix.BPF_JEQ, unix.AF_UNIX, 1, 0), eafnosupport,
-			low(1), unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: kind},
+			low(1), unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: socketKind},
 			jump(unix.BPF_JEQ, unix.SOCK_STREAM, 1, 0), jump(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 0, 1), allow, eprotonosupport),
 	)
 	// Landlock has no right for attributes either: data could be written to

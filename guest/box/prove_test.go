@@ -96,6 +96,8 @@ func run(t *testing.T, filter []unix.SockFilter, data [64]byte) uint32 {
 		switch i := filter[pc]; i.Code {
 		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
 			acc = uint32(data[i.K]) | uint32(data[i.K+1])<<8 | uint32(data[i.K+2])<<16 | uint32(data[i.K+3])<<24
+		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
+			acc &= i.K
 		case unix.BPF_RET | unix.BPF_K:
 			return i.K
 		default:
@@ -124,7 +126,7 @@ func run(t *testing.T, filter []unix.SockFilter, data [64]byte) uint32 {
 func TestFilter(t *testing.T) {
 	filter := program(false)
 	const upper = 0xdeadbeef << 32
-	eprotonosupport := uint32(unix.SECCOMP_RET_ERRNO | unix.EPROTONOSUPPORT)
+	eprotonosupport, esocktnosupport := uint32(unix.SECCOMP_RET_ERRNO|unix.EPROTONOSUPPORT), uint32(unix.SECCOMP_RET_ERRNO|unix.ESOCKTNOSUPPORT)
 	allow, eperm := uint32(unix.SECCOMP_RET_ALLOW), uint32(unix.SECCOMP_RET_ERRNO|unix.EPERM)
 	enosys, eafnosupport := uint32(unix.SECCOMP_RET_ERRNO|unix.ENOSYS), uint32(unix.SECCOMP_RET_ERRNO|unix.EAFNOSUPPORT)
 	for _, c := range []struct {
@@ -159,6 +161,9 @@ func TestFilter(t *testing.T) {
 		{"inet mptcp", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, allow},
 		{"inet sctp, upper half", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, upper | unix.IPPROTO_SCTP}, eprotonosupport},
 		{"inet6 dccp", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_DCCP}, eprotonosupport},
+		{"inet raw", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_RAW | unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP}, allow},
+		{"inet dccp by its kind", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_DCCP}, esocktnosupport},
+		{"inet6 sctp by its kind, upper half", nativeArch, unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, upper | unix.SOCK_SEQPACKET | unix.SOCK_NONBLOCK}, esocktnosupport},
 		{"unix pair", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, allow},
 		{"vsock pair", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{upper | unix.AF_VSOCK, unix.SOCK_STREAM}, eafnosupport},
 		{"tipc pair", nativeArch, unix.SYS_SOCKETPAIR, [3]uint64{unix.AF_TIPC, unix.SOCK_STREAM}, eafnosupport},
@@ -183,6 +188,49 @@ func TestFilter(t *testing.T) {
 	} {
 		if got := run(t, filter, call(c.arch, c.number, c.args)); got != c.want {
 			t.Errorf("%s: %#x, want %#x", c.name, got, c.want)
+		}
+	}
+}
+
+// The limit of cores stays what it is, whatever way it is asked to be another.
+func TestCoreLimitStays(t *testing.T) {
+	filter := program(true)
+	const address = 1 << 40
+	for _, c := range []struct {
+		name        string
+		pid, which  uint64
+		limit, back uint64
+		want        uint32
+	}{
+		{"set", 0, unix.RLIMIT_CORE, address, 0, unix.SECCOMP_RET_ERRNO},
+		{"set, upper halves", 0xff << 32, 0xff<<32 | unix.RLIMIT_CORE, 4096, 0, unix.SECCOMP_RET_ERRNO},
+		{"read", 0, unix.RLIMIT_CORE, 0, address, unix.SECCOMP_RET_ALLOW},
+		{"set and read", 0, unix.RLIMIT_CORE, address, address, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{"set and read at a low address", 0, unix.RLIMIT_CORE, address, 4096, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{"another's", 7, unix.RLIMIT_CORE, address, 0, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{"another limit, set and read", 0, unix.RLIMIT_NOFILE, address, address, unix.SECCOMP_RET_ALLOW},
+	} {
+		data := call(nativeArch, unix.SYS_PRLIMIT64, [3]uint64{c.pid, c.which, c.limit})
+		for b := range 8 {
+			data[dataArgs+8*3+b] = byte(c.back >> (8 * b))
+		}
+		if got := run(t, filter, data); got != c.want {
+			t.Errorf("%s: %#x, want %#x", c.name, got, c.want)
+		}
+	}
+	for which, want := range map[uint64]uint32{unix.RLIMIT_CORE: unix.SECCOMP_RET_ERRNO, unix.RLIMIT_NOFILE: unix.SECCOMP_RET_ALLOW} {
+		if got := run(t, filter, call(nativeArch, unix.SYS_SETRLIMIT, [3]uint64{which, address})); got != want {
+			t.Errorf("setrlimit of %d: %#x, want %#x", which, got, want)
+		}
+	}
+}
+
+// What a person may do to other programs of this machine is not the box's.
+func TestLimitsGiveNoPriority(t *testing.T) {
+	limits := limitsOf(&plan.Plan{Files: 1, Size: 1})
+	for name, which := range map[string]int{"real time": unix.RLIMIT_RTPRIO, "nice": unix.RLIMIT_NICE} {
+		if most, set := limits[which]; !set || most != 0 {
+			t.Errorf("%s: %d, set %v", name, most, set)
 		}
 	}
 }

@@ -60,6 +60,9 @@ var protocols = [...]uint32{
 	unix.IPPROTO_IP, unix.IPPROTO_ICMP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMPV6, unix.IPPROTO_RAW, unix.IPPROTO_MPTCP,
 }
 
+// socketKind are the bits of a socket's type that are no flags (SOCK_TYPE_MASK).
+const socketKind = 0xf
+
 // setDelegation is F_SETDELEG (linux/fcntl.h, since 6.19).
 const setDelegation = 1024 + 16
 
@@ -74,6 +77,8 @@ var (
 	enotsup         = answer(unix.ENOTSUP)
 	eafnosupport    = answer(unix.EAFNOSUPPORT)
 	eprotonosupport = answer(unix.EPROTONOSUPPORT)
+	esocktnosupport = answer(unix.ESOCKTNOSUPPORT)
+	pretend         = answer(0) // the call succeeds, and nothing is done
 )
 
 func answer(errno unix.Errno) unix.SockFilter {
@@ -146,9 +151,8 @@ func program(ptrace bool) []unix.SockFilter {
 		on(unix.SYS_SOCKET, socket()...),
 		// It makes sockets of any family before it refuses most of them.
 		on(unix.SYS_SOCKETPAIR, low(0), jump(unix.BPF_JEQ, unix.AF_UNIX, 1, 0), eafnosupport, allow),
-		// The guest has the same user. Its limits are not the programs' to set.
-		on(unix.SYS_PRLIMIT64, low(0), jump(unix.BPF_JEQ, 0, 4, 0),
-			low(2), jump(unix.BPF_JEQ, 0, 0, 3), high(2), jump(unix.BPF_JEQ, 0, 0, 1), allow, eperm),
+		on(unix.SYS_PRLIMIT64, limit()...),
+		on(unix.SYS_SETRLIMIT, low(0), jump(unix.BPF_JEQ, unix.RLIMIT_CORE, 0, 1), pretend, allow),
 		on(unix.SYS_RT_SIGQUEUEINFO, rule(one(low(1)), noFault)...),
 		on(unix.SYS_RT_TGSIGQUEUEINFO, rule(one(low(2)), noFault)...),
 		on(unix.SYS_PIDFD_SEND_SIGNAL, rule(one(
@@ -171,10 +175,29 @@ func program(ptrace bool) []unix.SockFilter {
 	return append(f, allow)
 }
 
+// limit is the rule for the limits of processes. The guest has the same user: its
+// limits are not the programs' to set. Neither is that of cores ([plan.NoCore]),
+// which would say something else if it was less. Programs that keep secrets want
+// none, and some end if they cannot have that: they are told that it is so.
+func limit() []unix.SockFilter {
+	return one(
+		low(2), jump(unix.BPF_JEQ, 0, 0, 2), high(2), jump(unix.BPF_JEQ, 0, 8, 0), // only read: allow
+		low(0), jump(unix.BPF_JEQ, 0, 0, 7), // another's: eperm
+		low(1), jump(unix.BPF_JEQ, unix.RLIMIT_CORE, 0, 4), // another limit: allow
+		low(3), jump(unix.BPF_JEQ, 0, 0, 3), high(3), jump(unix.BPF_JEQ, 0, 2, 1), // to be read at once: eperm
+		allow, eperm, pretend,
+	)
+}
+
 // socket allows local sockets, those of the box's own network, and netlink to
 // list its addresses.
 func socket() []unix.SockFilter {
-	internet := rule(one(low(2)), among(protocols[:], allow, eprotonosupport))
+	internet := rule(
+		// A kind of its own is another way to ask for a protocol: none is given then.
+		one(low(1), unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: socketKind},
+			jump(unix.BPF_JEQ, unix.SOCK_STREAM, 3, 0), jump(unix.BPF_JEQ, unix.SOCK_DGRAM, 2, 0), jump(unix.BPF_JEQ, unix.SOCK_RAW, 1, 0), esocktnosupport),
+		one(low(2)), among(protocols[:], allow, eprotonosupport),
+	)
 	skip := uint8(len(internet))
 	return rule(
 		one(

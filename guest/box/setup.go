@@ -184,14 +184,25 @@ func setNames(p *plan.Plan, _ *plan.Report) error {
 	return nil
 }
 
-// setLimits sets what every process inherits. Address space is left alone: it
-// is not memory, and Node, Java and Go reserve far more than they use.
-func setLimits(p *plan.Plan, _ *plan.Report) error {
-	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: uint64(p.Files), unix.RLIMIT_FSIZE: uint64(p.Size)}
+// limitsOf are the limits of every process. Address space is left alone: it is
+// not memory, and Node, Java and Go reserve far more than they use. Where the
+// person may run programs before those of others (sound servers want that, and
+// distributions grant it), the box's may not: no limit on processor time counts
+// for a real-time program, and it goes before all that the person does.
+func limitsOf(p *plan.Plan) map[int]uint64 {
+	limits := map[int]uint64{
+		unix.RLIMIT_CORE: plan.NoCore, unix.RLIMIT_NOFILE: uint64(p.Files), unix.RLIMIT_FSIZE: uint64(p.Size),
+		unix.RLIMIT_RTPRIO: 0, unix.RLIMIT_NICE: 0,
+	}
 	if p.Pids > 0 {
 		limits[unix.RLIMIT_NPROC] = uint64(p.Pids)
 	}
-	for which, most := range limits {
+	return limits
+}
+
+// setLimits sets what every process inherits.
+func setLimits(p *plan.Plan, _ *plan.Report) error {
+	for which, most := range limitsOf(p) {
 		var now syscall.Rlimit
 		if err := syscall.Getrlimit(which, &now); err != nil {
 			return fmt.Errorf("read limit %d: %w", which, err)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -31,9 +32,9 @@ type command struct {
 
 	gone   chan struct{} // the tree has ended
 	ending sync.Once     // the tree is being killed
+	left   atomic.Int32  // killed by kill
 
-	mu   sync.Mutex
-	left int // killed by kill
+	mu sync.Mutex // of pid
 }
 
 // hold answers a hold frame.
@@ -142,9 +143,7 @@ func (c *command) watch() (ended wire.Ended, reaped bool) {
 			go c.kill() // ends with the tree
 		case recordEnd:
 			take(&ended, rec)
-			c.mu.Lock()
-			ended.Left = c.left
-			c.mu.Unlock()
+			ended.Left = int(c.left.Load())
 			return ended, false
 		}
 	}

@@ -45,9 +45,6 @@ func (c *command) kill() {
 				c.freeze() // it makes processes faster than they are found
 			}
 			fresh, there := c.killBelow(killed)
-			c.mu.Lock()
-			c.left += fresh
-			c.mu.Unlock()
 			if wait = min(2*wait, killWait); fresh > 0 {
 				wait = time.Millisecond
 			}
@@ -77,10 +74,13 @@ func (c *command) killBelow(killed map[int]uint64) (fresh, there int) {
 		if start, known := killed[p.PID]; known && start == p.Start {
 			continue // a SIGKILL is not lost
 		}
-		if p.Signal(unix.SIGKILL) {
-			killed[p.PID] = p.Start
-			fresh++
+		c.left.Add(1) // first: the tree may have ended, and been told of, when the signal was sent
+		if !p.Signal(unix.SIGKILL) {
+			c.left.Add(-1)
+			continue
 		}
+		killed[p.PID] = p.Start
+		fresh++
 	}
 	return fresh, len(below)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	boxplan "github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/guest/wire"
 )
 
@@ -88,7 +89,7 @@ func pointers(in []string) (**byte, error) {
 // limits returns the rlimits of each command, never above what the guest has.
 func (s *server) limits() [3]rlimit {
 	out := [3]rlimit{{resource: unix.RLIMIT_NOFILE}, {resource: unix.RLIMIT_FSIZE}, {resource: unix.RLIMIT_CORE}}
-	for i, want := range []int64{s.hello.Files, s.hello.Size, 0} {
+	for i, want := range []int64{s.hello.Files, s.hello.Size, boxplan.NoCore} {
 		var have unix.Rlimit
 		value := uint64(max(want, 0))
 		if err := unix.Getrlimit(int(out[i].resource), &have); err == nil { //nolint:gosec // a small constant

@@ -21,6 +21,12 @@ const (
 	MountFD   = 6
 )
 
+// NoCore is RLIMIT_CORE inside, in bytes: no dump has room in it. Where the kernel
+// hands dumps to a program of the host's, which it runs as root outside of
+// every box, it asks for no size, and takes this one value as a no (core(5) has it
+// that limits do not count there; fs/coredump.c looks for 1). 0 would mean yes.
+const NoCore = 1
+
 // Plan is everything that the set-up needs to know.
 type Plan struct {
 	// ID is the sandbox's; the box's host name is made of it.

@@ -125,14 +125,14 @@ func TestShell(t *testing.T) {
 	s.see("\nb-2-up\n", 1)
 	s.write("\x03")
 	s.see("c-2-int\nready> ", 1) // what is typed before that is echoed twice
-	s.write("sh -c 'echo f-$((1+1))-up; exec sleep 61'\r")
+	s.write("sh -c 'trap \"echo g-\\$((1+1))-back\" CONT; echo f-$((1+1))-up; while :; do sleep 0.1; done'\r")
 	s.see("\nf-2-up\n", 1)
 	s.write("\x1a")
 	s.see("Stopped", 1)
 	s.write("jobs; echo d-$((1+1))\r")
 	s.see("\nd-2\nready> ", 1)
 	s.write("fg\r")
-	s.see("exec sleep 61'\n", 4) // typed, stopped, listed, and in the foreground again
+	s.see("\ng-2-back\n", 1) // the shell shows its line before it is in the foreground
 	s.write("\x03")
 	s.see("^C\nready> ", 1) // what is typed before that goes with it
 	s.write("jobs; echo e-$((1+1)); exit 7\r")

@@ -281,7 +281,12 @@ func (s *storm) clean() {
 				s.t.Errorf("residue: %+v", r)
 			}
 		}
-		s.t.Errorf("not zero: %+v", found.Places)
+		for _, place := range found.Places {
+			other := strings.HasPrefix(place.Place, "engine ") && place.Place != "engine "+s.engine
+			if place.Residue > 0 || place.Unseen != "" && !other { // another's may be too busy to answer
+				s.t.Errorf("not zero: %+v", place)
+			}
+		}
 	}
 	for _, r := range found.Remnants {
 		ours := r.Place == "ledger" || r.Place == "workspaces"

@@ -36,10 +36,14 @@ type event struct {
 
 type results struct {
 	passed, failed int
+	ended          []string // names of failed tests with the end of what they said
 	skips          []skip
 	output         map[string][]string // of tests and packages that are not yet known to pass
 	broken         bool
 }
+
+// lastLines are as many of what a failed test said as are printed again at the end.
+const lastLines = 8
 
 type skip struct{ pkg, test, reason string }
 
@@ -70,6 +74,9 @@ func report(in io.Reader, out io.Writer, allowedFile, label string) (bool, error
 		}
 		fmt.Fprintf(out, "skip  %s %s: %s%s\n", s.pkg, s.test, s.reason, mark)
 	}
+	for _, text := range r.ended { // once more: where they failed may be far above
+		fmt.Fprintf(out, "FAILED  %s\n", text)
+	}
 	if label != "" {
 		fmt.Fprintf(out, "as %s:\n", label)
 	}
@@ -97,6 +104,8 @@ func (r *results) add(out io.Writer, e event) {
 		r.broken = true
 		if e.Test != "" {
 			r.failed++
+			said := r.output[key]
+			r.ended = append(r.ended, key+"\n"+strings.TrimSuffix(strings.Join(said[max(0, len(said)-lastLines):], ""), "\n"))
 		}
 		fmt.Fprintf(out, "FAIL  %s\n%s", key, strings.Join(r.output[key], ""))
 		delete(r.output, key)

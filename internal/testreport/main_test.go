@@ -28,6 +28,7 @@ func TestReport(t *testing.T) {
 		{"other reason", skipped("TestOld", "lazy"), false, "NOT ALLOWED"},
 		{"other test", skipped("TestNew", "no such kernel"), false, "NOT ALLOWED"},
 		{"failure", `{"Action":"output","Package":"m/p","Test":"TestB","Output":"boom\n"}` + "\n" + `{"Action":"fail","Package":"m/p","Test":"TestB"}` + "\n", false, "boom"},
+		{"failure again at the end", `{"Action":"output","Package":"m/p","Test":"TestB","Output":"boom\n"}` + "\n" + `{"Action":"fail","Package":"m/p","Test":"TestB"}` + "\n" + pass, false, "FAILED  m/p TestB\nboom\nas root:"},
 		{"build failure", `{"Action":"build-output","Output":"syntax error\n"}` + "\n" + `{"Action":"build-fail"}` + "\n", false, "syntax error"},
 		{"a test without an end", `{"Action":"output","Package":"m/p","Test":"TestH","Output":"panic: test timed out\n"}` + "\n" + `{"Action":"fail","Package":"m/p"}` + "\n", false, "NO END  m/p TestH\npanic: test timed out"},
 		{"package failure without a test", `{"Action":"fail","Package":"m/p"}` + "\n", false, "FAIL"},

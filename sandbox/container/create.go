@@ -117,7 +117,11 @@ const podmanProcesses = 1 << 15
 // commands. The count of a user's processes is left alone: the kernel counts all
 // of that user's on the machine, not the box's, which has its cgroup for that.
 func ulimits(limits caisson.Limits, engine string) []*container.Ulimit {
-	set := []*container.Ulimit{{Name: "core", Soft: 0, Hard: 0}}
+	cores := int64(plan.NoCore)
+	if engine == Podman && !mayHoldCores() {
+		cores = 0 // it would have to raise what its user may not
+	}
+	set := []*container.Ulimit{{Name: "core", Soft: cores, Hard: cores}}
 	if limits.Files <= maxFiles {
 		set = append(set, &container.Ulimit{Name: "nofile", Soft: limits.Files, Hard: limits.Files})
 	}

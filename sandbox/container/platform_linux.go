@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox/layout"
 )
@@ -203,6 +204,13 @@ func readCount(path string) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%s has no count", filepath.Base(path))
+}
+
+// mayHoldCores tells whether this user's own limit on cores has room for that of
+// a box.
+func mayHoldCores() bool {
+	var limit unix.Rlimit
+	return unix.Getrlimit(unix.RLIMIT_CORE, &limit) == nil && limit.Max >= plan.NoCore
 }
 
 // mostProcesses is this user's own limit on processes, 0 for none.

@@ -79,6 +79,7 @@ func cases() []runnable {
 		{Case{"Processes", processes, "see and signal processes of the host"}, hostProcessesAreUnseen},
 		{Case{"Keys", rights, "see keyrings of the host"}, hostKeysAreUnseen},
 		{Case{"Privileges", rights, "gain a privilege: set-uid, su, mount, settings of the kernel"}, nothingGainsPrivileges},
+		{Case{"Cores", rights, "have the host's crash handler, which the kernel runs as root outside, take a dump"}, hostTakesNoCores},
 		{Case{"SetUID", rights, "leave a program on the host that runs as its owner, by each call that takes a mode"}, setUIDFilesAreNotMade},
 		{Case{"Leases", syscalls, "make whoever opens a file of the workspace wait"}, hostOpensWithoutWaiting},
 		{Case{"Share", none, "take all of what the kernel counts by user; hold what closes slowly"}, hostKeepsItsShare},

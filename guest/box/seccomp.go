@@ -165,10 +165,7 @@ func program(ptrace bool) []unix.SockFilter {
 	if !ptrace {
 		forbidden = append(forbidden, tracing[:]...)
 	}
-	for _, number := range forbidden {
-		f = append(f, on(number, eperm)...)
-	}
-	return append(f, allow)
+	return append(f, among(forbidden, eperm, allow)...)
 }
 
 // socket allows local sockets, those of the box's own network, and netlink to

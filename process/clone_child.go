@@ -58,8 +58,9 @@ type birth struct {
 	caps       [2]uint32 // to keep over execve
 	highestCap uintptr
 	session    bool
-	files      []int // become descriptors 0, 1, 2, …; -1: closed
-	keep       int   // descriptors from here on are nothing of the program's
+	slack      uintptr // nanoseconds; 0: as it is
+	files      []int   // become descriptors 0, 1, 2, …; -1: closed
+	keep       int     // descriptors from here on are nothing of the program's
 
 	action  [4]uint64 // a kernel sigaction of zeros: default
 	noSigs  uint64    // a mask
@@ -120,6 +121,9 @@ func (b *birth) prepare() (step uint32, e syscall.Errno) {
 	}
 	if e = b.arrange(); e != 0 {
 		return stepFiles, e
+	}
+	if b.slack != 0 {
+		syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_TIMERSLACK, b.slack, 0, 0, 0, 0) // cannot fail
 	}
 	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&b.noSigs)), 0, 8, 0, 0)
 	return stepExec, 0

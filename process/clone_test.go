@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,6 +64,35 @@ func said(t *testing.T, c *Cloner, line string, attr *syscall.SysProcAttr, files
 		t.Fatalf("%v, %v: %s", state, err, out)
 	}
 	return string(out)
+}
+
+// A program that may be late with its timers is, and one that is not told to be
+// has what this process has.
+func TestCloneTimerSlack(t *testing.T) {
+	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for slack, want := range map[time.Duration]int{0: own, 3 * time.Millisecond: 3_000_000} {
+		var c Cloner
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		child, err := c.Start(Program{
+			Path: "/bin/cat", Argv: []string{"cat", "/proc/self/timerslack_ns"}, Dir: "/", Files: []*os.File{nil, w, w},
+			Attr: &syscall.SysProcAttr{}, TimerSlack: slack,
+		})
+		w.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r)
+		r.Close()
+		if state, waitErr := child.Wait(); err != nil || waitErr != nil || !state.Success() || strings.TrimSpace(string(got)) != fmt.Sprint(want) {
+			t.Errorf("%v: %q, want %d (%v, %v)", slack, got, want, err, waitErr)
+		}
+	}
 }
 
 const shows = `id -u; id -g; id -G; echo $$; pwd; /usr/bin/env; /bin/grep -E 'Cap(Inh|Prm|Amb)|SigBlk|SigIgn|SigCgt|NoNewPrivs' /proc/self/status; ps -o sid= -p $$ 2>/dev/null; ls -l /proc/self/fd | sed 's/.* \([0-9]* -> \)/\1/' | grep -v /proc/`

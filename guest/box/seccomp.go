@@ -169,10 +169,7 @@ func program(ptrace bool) []unix.SockFilter {
 	if !ptrace {
 		forbidden = append(forbidden, tracing[:]...)
 	}
-	for _, number := range forbidden {
-		f = append(f, on(number, eperm)...)
-	}
-	return append(f, allow)
+	return append(f, among(forbidden, eperm, allow)...)
 }
 
 // limit is the rule for the limits of processes. The guest has the same user: its

@@ -95,6 +95,10 @@ type rlimit struct {
 	value    syscall.Rlimit
 }
 
+// timerSlack is by how many nanoseconds timers may be late, the kernel's default
+// (kernel/fork.c): the guest's own is not for programs.
+const timerSlack = 50_000
+
 // stackSize is ample: the deepest chain of calls is bounded by the linker, at
 // less than a kilobyte.
 const stackSize = 16 << 10
@@ -240,6 +244,7 @@ func (s *spawn) prepare() syscall.Errno {
 	if _, _, e := syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, 0); e != 0 {
 		return e
 	}
+	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0, 0) // cannot fail
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_NAME, uintptr(unsafe.Pointer(&s.name[0])), 0, 0, 0, 0)
 	for i := uintptr(0); i < 3; i++ {
 		if _, _, e := syscall.RawSyscall(syscall.SYS_DUP3, uintptr(s.stdio[i]), i, 0); e != 0 {

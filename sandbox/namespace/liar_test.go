@@ -5,7 +5,6 @@ package namespace_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/box"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/guest/wire"
 	"github.com/caisson-run/caisson/process"
@@ -76,10 +76,10 @@ func beLiar() int {
 		}
 		return 1
 	case "report-garbage":
-		_, _ = control.WriteString(`{"landlock": -9223372036854775808, "tests": {}}`)
+		_, _ = control.WriteString("\x00\x00\x00\xff\xff\xff\xff\x0f\xff\xff\xff\xff\x0f") // four billion tests
 		return 1
 	case "report-broken":
-		_ = json.NewEncoder(control).Encode(plan.Report{Tests: []plan.Test{{Control: "files", Tried: "x", Broke: "yes"}}, Failed: "self-test"})
+		_, _ = control.Write(pack.Bytes(&plan.Report{Tests: []plan.Test{{Control: "files", Tried: "x", Broke: "yes"}}, Failed: "self-test"}))
 		return 1
 	}
 	if _, err := box.SetUp(os.Args[1]); err != nil {

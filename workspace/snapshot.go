@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,7 +118,7 @@ GIT_INDEX_FILE=$kept
 `
 
 // keep writes a snapshot as a commit, unless it is the last one again.
-const keep = gather + `
+const keep = gather + leaveOut + `
 tree=$(git $parts write-tree)` + keepIndex + `head=$(git rev-parse --verify --quiet HEAD || :)
 if [ "$tree" = "$CAISSON_TREE_BEFORE" ] && [ "$head" = "$CAISSON_HEAD_BEFORE" ]; then
 	echo "$head $tree $CAISSON_COMMIT_BEFORE $partial $hidden"
@@ -245,12 +246,36 @@ func (w *Workspaces) has(ctx context.Context, repo *repository, commit string) b
 func (t *treeLook) note() error { return t.w.writeState(t.ws, t.seen) }
 
 // take brings the tree as a commit into the repository, where nothing holds it
-// yet. What was taken counts as the last snapshot once it is noted.
+// yet. What was taken counts as the last snapshot once it is noted. Files that git
+// outside does not take, as a .gitattributes with a line of some kilobytes, are in
+// it as they are committed, and it is told: they keep no other file from it.
 func (t *treeLook) take(ctx context.Context, message string) (Snapshot, error) {
+	var left, says []string
+	for {
+		snap, err := t.takeWithout(ctx, message, left)
+		more := refusedIn(err)
+		if len(more.paths) == 0 || len(left)+len(more.paths) > maxRefused || slices.ContainsFunc(more.paths, func(p string) bool { return slices.Contains(left, p) }) {
+			if err == nil && len(says) > 0 {
+				snap.Partial = strings.TrimSuffix(strings.Join(append(says, snap.Partial), "; "), "; ")
+			}
+			return snap, err
+		}
+		left, says = append(left, more.paths...), append(says, more.says)
+	}
+}
+
+// takeWithout is take with some files as they are committed.
+func (t *treeLook) takeWithout(ctx context.Context, message string, left []string) (Snapshot, error) {
 	w, ws, before := t.w, t.ws, t.seen.Snapshot
 	out := &limitedBuffer{limit: 4096}
-	complaint, err := w.inside(ctx, ws, t.box, keep, out, "CAISSON_TREE_BEFORE="+before.Tree, "CAISSON_HEAD_BEFORE="+before.Head,
-		"CAISSON_COMMIT_BEFORE="+before.Commit, "CAISSON_MESSAGE="+message)
+	cmd := caisson.Command{Argv: []string{"/bin/sh", "-c", keep}, Stdout: out, Env: []string{
+		"CAISSON_TREE_BEFORE=" + before.Tree, "CAISSON_HEAD_BEFORE=" + before.Head, "CAISSON_COMMIT_BEFORE=" + before.Commit, "CAISSON_MESSAGE=" + message,
+	}}
+	if len(left) > 0 {
+		cmd.Stdin = strings.NewReader(strings.Join(left, "\x00") + "\x00")
+		cmd.Env = append(cmd.Env, "CAISSON_LEAVE=1")
+	}
+	complaint, err := w.insideCommand(ctx, ws, t.box, cmd)
 	if err != nil {
 		return Snapshot{}, err
 	}

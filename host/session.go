@@ -173,7 +173,7 @@ func (s *session) openBox(ctx context.Context) error {
 	if s.record, err = s.firstRecord(ctx); err != nil {
 		return err
 	}
-	if err := h.Ledger.PutSandbox(ctx, s.record); err != nil {
+	if err := h.claimBox(ctx, s.record); err != nil {
 		return err
 	}
 	var box caisson.Sandbox

@@ -311,6 +311,9 @@ func (s *session) fail(given context.Context, why error) error {
 	if errors.As(context.Cause(given), &named) {
 		rest.Cause = named.Cause
 	}
+	if cutShort(given, why) {
+		rest.Text = named.Text // not where it was just then
+	}
 	switch r.State {
 	case caisson.RunPending:
 		if err := s.move(ctx, caisson.RunMove{To: caisson.RunRunning}); err != nil {

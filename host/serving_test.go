@@ -18,7 +18,11 @@ import (
 // serves makes a served run, and a process that serves and takes up nothing by itself.
 func serves(t *testing.T) (*Serving, caisson.Run) {
 	t.Helper()
-	h := opened(t, "", nil)
+	return servesOn(t, opened(t, "", nil))
+}
+
+func servesOn(t *testing.T, h *Host) (*Serving, caisson.Run) {
+	t.Helper()
 	run, err := h.NewRun(t.Context(), RunRequest{Served: true, NoWorkspace: true})
 	if caisson.CodeOf(err) == caisson.CodeIsolationUnavailable {
 		t.Skipf("no boundary can be made here: %v", err)

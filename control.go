@@ -15,6 +15,7 @@ const ControlProtocol = 1
 // ControlEnv and is ControlDir where that is not set; the paths are below it.
 const (
 	ControlEnv       = "CAISSON_CONTROL"
+	ControlPollEnv   = "CAISSON_CONTROL_POLL"
 	ControlDir       = "/run/caisson"
 	ControlRequests  = "channel/requests"     // the only place the sandbox can write
 	ControlPublic    = "public"               // read-only inside

@@ -16,6 +16,10 @@ import (
 	"github.com/caisson-run/caisson/sandbox/landlock"
 )
 
+// pollSet is the value of ControlPollEnv that has both sides of all channels look
+// for files instead of waiting for the file system's events.
+const pollSet = "1"
+
 // controls are the brokers of this process, and the boxes that they are for.
 type controls struct {
 	mu      sync.Mutex
@@ -32,7 +36,10 @@ func (h *Host) brokers() *control.Service {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.service == nil {
-		c.service = control.New(control.Options{Ledger: h.Ledger, Watcher: channel.NewWatcher(channel.WatcherOptions{}), Present: h.present, Redact: h.hideSecrets})
+		c.service = control.New(control.Options{
+			Ledger: h.Ledger, Watcher: channel.NewWatcher(channel.WatcherOptions{Poll: h.env(caisson.ControlPollEnv) == pollSet}),
+			Present: h.present, Redact: h.hideSecrets,
+		})
 		c.boxes, c.ended = map[caisson.SandboxID]caisson.Sandbox{}, make(chan error, 1)
 		var life context.Context
 		life, c.stop = context.WithCancel(context.Background())
@@ -116,6 +123,9 @@ func (s *session) lendChannel(spec *caisson.SandboxSpec) {
 		spec.Mounts = append(spec.Mounts, caisson.Mount{Source: filepath.Join(dir, part.name), Target: filepath.Join(inside, part.name), Write: part.write})
 	}
 	spec.Env = append(spec.Env, caisson.ControlEnv+"="+inside)
+	if s.host.env(caisson.ControlPollEnv) == pollSet {
+		spec.Env = append(spec.Env, caisson.ControlPollEnv+"="+pollSet)
+	}
 }
 
 // openChannel opens the broker of the run's sandbox.

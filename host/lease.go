@@ -3,8 +3,11 @@ package host
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"path/filepath"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/process"
 )
 
@@ -91,13 +94,56 @@ func (h *Host) sweep(ctx context.Context, r caisson.Run) error {
 	return nil
 }
 
-func (h *Host) sweepOne(ctx context.Context, record caisson.SandboxRecord) error {
+// sweepOne ends what is left of a box, unless another process has opened it again
+// since the record was read.
+func (h *Host) sweepOne(ctx context.Context, record caisson.SandboxRecord) (err error) {
 	engine, err := h.engine(record.Engine)
 	if err != nil {
 		return err
+	}
+	release, err := h.lockBox(ctx, record.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	all, err := h.Ledger.Sandboxes(ctx, caisson.SandboxFilter{Run: record.Run})
+	if err != nil {
+		return err
+	}
+	for _, now := range all {
+		switch {
+		case now.ID != record.ID:
+		case now.Instance != record.Instance || now.State == caisson.SandboxRemoved:
+			return nil
+		default:
+			record = now
+		}
 	}
 	if err := engine.Sweep(ctx, record); err != nil {
 		return err
 	}
 	return h.restBox(ctx, &record, true)
+}
+
+// claimBox puts a box on record as this process's, which is about to open it. From
+// then on nobody ends it as what was left of its last life.
+func (h *Host) claimBox(ctx context.Context, record caisson.SandboxRecord) error {
+	release, err := h.lockBox(ctx, record.ID)
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.Ledger.PutSandbox(ctx, record), release())
+}
+
+// lockBox keeps a box from being opened while what is left of it is ended: all its
+// lives go by one name. One that never had a channel has had no life yet.
+func (h *Host) lockBox(ctx context.Context, id caisson.SandboxID) (release func() error, err error) {
+	lock, err := lockfile.Acquire(ctx, filepath.Join(h.channelDir(id), "lock"), nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, caisson.Errorf(caisson.CodeWriteFailed, "lock sandbox %s: %w", id, err)
+	}
+	return lock.Close, nil
 }

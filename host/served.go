@@ -258,6 +258,21 @@ func servedMove(why error) caisson.RunMove {
 	return move
 }
 
+// cutShort tells whether all that went wrong is that what was under way was told
+// to end, by whoever ended ctx.
+func cutShort(ctx context.Context, err error) bool {
+	var named *caisson.CauseError
+	if err == nil || !errors.As(context.Cause(ctx), &named) {
+		return false
+	}
+	for _, part := range leaves(err) {
+		if !errors.Is(part, context.Canceled) && !errors.As(part, new(*caisson.CauseError)) && caisson.CodeOf(part) != caisson.CodeCancelled {
+			return false
+		}
+	}
+	return true
+}
+
 // openWithin opens a session in the box of a served run: its workspace, its
 // network and its boundary are that one's.
 func (s *session) openWithin(ctx context.Context) error {

@@ -292,6 +292,11 @@ func (s *Serving) drive(ctx context.Context, v *served) {
 		return
 	}
 	v.ended, v.err = s.host.Drive(ctx, v.run, DriveOptions{served: v})
+	if cutShort(ctx, v.err) { // before it was open; where it rests, that is what was asked for
+		if now, err := s.host.Ledger.Run(context.WithoutCancel(ctx), v.run); err == nil && now.State == caisson.RunPaused {
+			v.ended, v.err = now, nil
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, v.run)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +18,11 @@ import (
 // serves makes a served run, and a process that serves and takes up nothing by itself.
 func serves(t *testing.T) (*Serving, caisson.Run) {
 	t.Helper()
-	h := opened(t, "", nil)
+	return servesOn(t, opened(t, "", nil))
+}
+
+func servesOn(t *testing.T, h *Host) (*Serving, caisson.Run) {
+	t.Helper()
 	run, err := h.NewRun(t.Context(), RunRequest{Served: true, NoWorkspace: true})
 	if caisson.CodeOf(err) == caisson.CodeIsolationUnavailable {
 		t.Skipf("no boundary can be made here: %v", err)
@@ -72,6 +77,51 @@ func TestStoppedSinceRead(t *testing.T) {
 	}
 	if err := s.takeWanted(read).await(t.Context()); err != nil {
 		t.Errorf("what is open is not found: %v", err)
+	}
+}
+
+// stuckEngine opens no box until it is told to end, and then none either.
+type stuckEngine struct {
+	caisson.Engine
+	opening chan struct{}
+}
+
+func (e stuckEngine) Open(ctx context.Context, spec caisson.SandboxSpec) (caisson.Sandbox, error) {
+	close(e.opening)
+	<-ctx.Done()
+	return e.Engine.Open(ctx, spec)
+}
+
+// A sandbox that is stopped while it is being opened is stopped, which is what was
+// asked for; who waits for it to be open hears by whom.
+func TestStoppedWhileOpened(t *testing.T) {
+	s, run := serves(t)
+	opening := make(chan struct{})
+	for i, engine := range s.host.engines {
+		if engine.Name() == run.Spec.Engine {
+			s.host.engines[i] = stuckEngine{engine, opening}
+			defer func() { s.host.engines[i] = engine }()
+		}
+	}
+	waits := make(chan error)
+	go func() {
+		_, err := s.opened(t.Context(), run.ID, servingRequest{})
+		waits <- err
+	}()
+	<-opening
+	if _, err := s.doStop(t.Context(), run); err != nil {
+		t.Errorf("it was not stopped: %v", err)
+	}
+	if err := <-waits; caisson.CodeOf(err) != caisson.CodeStateInvalid || !strings.Contains(err.Error(), "was stopped: a person stopped it") {
+		t.Errorf("who waits hears %v", err)
+	}
+	now := s.is(t, run.ID)
+	if now.State != caisson.RunPaused || now.Cause != caisson.CauseUser || now.Text != "a person stopped it" {
+		t.Errorf("it is %s, %s: %s", now.State, now.Cause, now.Text)
+	}
+	boxes, err := s.host.Ledger.Sandboxes(t.Context(), caisson.SandboxFilter{Run: run.ID})
+	if err != nil || len(boxes) != 1 || boxes[0].State != caisson.SandboxRemoved { // it never was
+		t.Errorf("its boxes are %+v, %v", boxes, err)
 	}
 }
 

@@ -173,7 +173,7 @@ func (s *session) openBox(ctx context.Context) error {
 	if s.record, err = s.firstRecord(ctx); err != nil {
 		return err
 	}
-	if err := h.Ledger.PutSandbox(ctx, s.record); err != nil {
+	if err := h.claimBox(ctx, s.record); err != nil {
 		return err
 	}
 	var box caisson.Sandbox
@@ -310,6 +310,9 @@ func (s *session) fail(given context.Context, why error) error {
 	var named *caisson.CauseError
 	if errors.As(context.Cause(given), &named) {
 		rest.Cause = named.Cause
+	}
+	if cutShort(given, why) {
+		rest.Text = named.Text // not where it was just then
 	}
 	switch r.State {
 	case caisson.RunPending:

@@ -76,7 +76,7 @@ func checkText(field, s string, bytes int, lines bool) error {
 // hidden tells whether r shows nothing and changes how what is around it shows.
 func hidden(r rune) bool {
 	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || // ends of lines
-		(r >= '\u202a' && r <= '\u202e') || (r >= '\u2066' && r <= '\u2069') || r == '\u200e' || r == '\u200f' // directions
+		unicode.Is(unicode.Bidi_Control, r) // directions
 }
 
 // checkTitle refuses a title that is not one line of 1 to 100 characters.

@@ -66,6 +66,7 @@ func TestDraft(t *testing.T) {
 		{"two lines", "title: more than one line", func(n *task.Draft) { n.Title = "a\nb" }},
 		{"escape", "title: holds the control character U+001B", func(n *task.Draft) { n.Title = "a\x1b[2J" }},
 		{"override", "title: holds the control character U+202E", func(n *task.Draft) { n.Title = "a\u202eb" }},
+		{"mark of a direction", "title: holds the control character U+061C", func(n *task.Draft) { n.Title = "a\u061cb" }},
 		{"line separator", "U+2028", func(n *task.Draft) { n.Title = "a\u2028b" }},
 		{"not UTF-8", "title: not valid UTF-8", func(n *task.Draft) { n.Title = "a\xff" }},
 		{"type", `type: "epic" is none of feature, bugfix`, func(n *task.Draft) { n.Type = "epic" }},

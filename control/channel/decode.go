@@ -46,7 +46,7 @@ func Decode(raw []byte, id caisson.RequestID) (caisson.ControlRequest, *caisson.
 	}
 	for _, field := range fields {
 		if values[field] == nil {
-			return r, invalid("%s is not there", field)
+			return r, about(field, "is not there")
 		}
 	}
 	return assemble(values, id)
@@ -81,6 +81,11 @@ func members(raw []byte) (map[string]json.RawMessage, *caisson.Error) {
 	return values, nil
 }
 
+// about is what is wrong with one field, which detail names for programs.
+func about(field, format string, args ...any) *caisson.Error {
+	return invalid(field+" "+format, args...).With("field", field)
+}
+
 func assemble(values map[string]json.RawMessage, id caisson.RequestID) (r caisson.ControlRequest, err *caisson.Error) {
 	numbers := []struct {
 		field    string
@@ -95,35 +100,35 @@ func assemble(values map[string]json.RawMessage, id caisson.RequestID) (r caisso
 	for _, n := range numbers {
 		value, parseErr := strconv.ParseInt(string(values[n.field]), 10, 64)
 		if parseErr != nil {
-			return r, invalid("%s is not a whole number", n.field)
+			return r, about(n.field, "is not a whole number")
 		}
 		if value < n.min || value > n.max {
-			return r, invalid("%s is not between %d and %d", n.field, n.min, n.max)
+			return r, about(n.field, "is not between %d and %d", n.min, n.max)
 		}
 		*n.into = value
 	}
 	r.Version = int(*numbers[0].into)
 	if r.Version != caisson.ControlProtocol {
-		return r, invalid("version is not %d", caisson.ControlProtocol)
+		return r, about("version", "is not %d", caisson.ControlProtocol)
 	}
 	var text string
 	if json.Unmarshal(values["id"], &text) != nil || values["id"][0] != '"' {
-		return r, invalid("id is not a string")
+		return r, about("id", "is not a string")
 	}
 	if r.ID = caisson.RequestID(text); r.ID != id {
-		return r, invalid("id is not the file's name")
+		return r, about("id", "is not the file's name")
 	}
 	if json.Unmarshal(values["verb"], &r.Verb) != nil || values["verb"][0] != '"' {
-		return r, invalid("verb is not a string")
+		return r, about("verb", "is not a string")
 	}
 	if r.Verb == "" || len(r.Verb) > maxVerb {
-		return r, invalid("verb has not between 1 and %d bytes", maxVerb)
+		return r, about("verb", "has not between 1 and %d bytes", maxVerb)
 	}
 	if values["input"][0] != '{' {
-		return r, invalid("input is not an object")
+		return r, about("input", "is not an object")
 	}
 	if _, canonErr := caisson.Canonical(values["input"]); canonErr != nil {
-		return r, invalid("input has no canonical form: a number in it is out of range")
+		return r, about("input", "has no canonical form: a number in it is out of range")
 	}
 	r.Input = values["input"]
 	return r, nil

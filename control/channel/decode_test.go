@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -65,6 +66,14 @@ func TestDecode(t *testing.T) {
 		_, err := channel.Decode([]byte(raw), id(1))
 		if err == nil || err.Code != caisson.CodeRequestInvalid || !strings.Contains(err.Message, want) || strings.Contains(err.Message, "marker") {
 			t.Errorf("%.200s: %v, want %s", raw, err, want)
+			continue
+		}
+		about, _, _ := strings.Cut(want, " ")
+		if !strings.Contains(good, `"`+about+`":`) { // it is about the whole
+			about = ""
+		}
+		if field, _ := err.Detail["field"].(string); field != about {
+			t.Errorf("%.200s: detail %v, want the field %q", raw, err.Detail, about)
 		}
 	}
 	for _, ok := range []string{
@@ -78,6 +87,7 @@ func TestDecode(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
+	fields := []any{"version", "id", "generation", "epoch", "wait", "verb", "input"}
 	f.Add([]byte(good))
 	f.Add([]byte(strings.Repeat(`{"a":[`, 100)))
 	f.Add([]byte(`{"version":1,"version":1}`))
@@ -86,7 +96,7 @@ func FuzzDecode(f *testing.F) {
 		r, err := channel.Decode(raw, id(1))
 		if err != nil {
 			// Rule and field come from a fixed set of texts.
-			if err.Code != caisson.CodeRequestInvalid || len(err.Message) > 120 || len(err.Detail) > 0 {
+			if err.Code != caisson.CodeRequestInvalid || len(err.Message) > 120 || len(err.Detail) > 1 || len(err.Detail) == 1 && !slices.Contains(fields, err.Detail["field"]) {
 				t.Fatalf("%+v", err)
 			}
 			return

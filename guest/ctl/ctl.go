@@ -28,10 +28,6 @@ import (
 // Argument is what the guest program is started with to be this client.
 const Argument = "ctl"
 
-// PollEnv set to 1 has the client look for answers instead of waiting for the
-// file system's events.
-const PollEnv = "CAISSON_CONTROL_POLL"
-
 // Options say what to do and with what.
 type Options struct {
 	Args   []string // after "ctl"
@@ -46,7 +42,7 @@ type Options struct {
 // "ctl".
 func FromEnvironment(args []string) Options {
 	return Options{
-		Args: args, Dir: os.Getenv(caisson.ControlEnv), Poll: os.Getenv(PollEnv) == "1",
+		Args: args, Dir: os.Getenv(caisson.ControlEnv), Poll: os.Getenv(caisson.ControlPollEnv) == "1",
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"unicode"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
@@ -257,7 +258,7 @@ func printable(s string) string {
 			return r
 		case r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0):
 			return '�'
-		case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f: // direction overrides
+		case unicode.Is(unicode.Bidi_Control, r): // direction overrides
 			return '�'
 		}
 		return r

@@ -48,7 +48,7 @@ func (s *server) hold(h wire.Header) error {
 	}
 	c := &command{s: s, id: h.Stream, gone: make(chan struct{})}
 	if err := c.begin(req); err != nil {
-		s.last(wire.TypeFailed, c.id, caisson.AsError(err))
+		s.last(wire.TypeFailed, c.id, wire.FailedOf(err))
 		return nil
 	}
 	s.add(h.Stream, c)
@@ -90,13 +90,13 @@ func (c *command) run() {
 	if c.read(&rec) != nil || rec.kind != recordPID {
 		c.s.reap(c.holder)
 		c.closeOurs()
-		c.s.last(wire.TypeFailed, c.id, caisson.Errorf(caisson.CodeHostFull, "no process could be made inside"))
+		c.s.last(wire.TypeFailed, c.id, wire.FailedOf(caisson.Errorf(caisson.CodeHostFull, "no process could be made inside")))
 		return
 	}
 	c.mu.Lock()
 	c.pid = int(rec.value)
 	c.mu.Unlock()
-	_ = c.s.out.Control(wire.TypeHeld, c.id, wire.Held{Holder: c.holder, PID: c.pid}) // a broken stream ends the guest in take
+	_ = c.s.out.Control(wire.TypeHeld, c.id, &wire.Held{Holder: c.holder, PID: c.pid}) // a broken stream ends the guest in take
 	for _, p := range c.outs {
 		go p.run() // ends with its pipe, at the latest when the tree has ended
 	}
@@ -112,10 +112,10 @@ func (c *command) run() {
 	ended.Closed = c.drained(tailBound)
 	if ended.Closed {
 		c.closeOurs()
-		c.s.last(wire.TypeEnded, c.id, ended)
+		c.s.last(wire.TypeEnded, c.id, &ended)
 		return
 	}
-	_ = c.s.out.Control(wire.TypeEnded, c.id, ended) // a broken stream ends the guest in take
+	_ = c.s.out.Control(wire.TypeEnded, c.id, &ended) // a broken stream ends the guest in take
 	c.drained(-1)
 	c.closeOurs()
 	c.s.last(wire.TypeClosed, c.id, nil)
@@ -266,10 +266,10 @@ func (c *command) frame(h wire.Header, in *wire.Reader) error {
 		err = wire.Decode(body, &sig)
 		c.signalLocked(sig.Signal)
 	case wire.TypeResize:
-		var size caisson.Winsize
-		err = wire.Decode(body, &size)
+		var to wire.Resize
+		err = wire.Decode(body, &to)
 		if c.master != nil && err == nil {
-			setSize(c.master, size)
+			setSize(c.master, to.Size)
 		}
 	case wire.TypeCredit:
 		return c.credit(body)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/outlet"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/wire"
 	"github.com/caisson-run/caisson/internal/proctree"
 )
@@ -79,7 +80,7 @@ func Serve(o Options) error {
 	}
 	if err := s.prepare(); err != nil {
 		refusal := caisson.Errorf(caisson.CodeSandboxLost, "the guest cannot serve: %w", err)
-		_ = s.out.Control(wire.TypeFailed, 0, refusal) // the stream may be what is broken
+		_ = s.out.Control(wire.TypeFailed, 0, wire.FailedOf(refusal)) // the stream may be what is broken
 		_ = o.Stream.Close()
 		return err
 	}
@@ -134,7 +135,7 @@ func (s *server) prepare() error {
 	if err != nil {
 		return err
 	}
-	return s.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: s.hello.Nonce, Mode: mode})
+	return s.out.Control(wire.TypeHello, 0, &wire.Hello{Version: wire.Version, Nonce: s.hello.Nonce, Mode: mode})
 }
 
 // take takes the host's frames. The host is trusted; what is checked here keeps
@@ -174,7 +175,7 @@ func (s *server) add(id uint32, st stream) {
 }
 
 // last sends the last frame of a stream and closes it.
-func (s *server) last(t wire.Type, id uint32, body any) {
+func (s *server) last(t wire.Type, id uint32, body pack.Value) {
 	s.mu.Lock()
 	delete(s.open, id)
 	s.mu.Unlock()

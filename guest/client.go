@@ -34,6 +34,10 @@ import (
 // milliseconds; a host under heavy load needs more.
 const readyBound = 5 * time.Second
 
+// thawed is how long a process that was stopped itself looks for what it was told
+// meanwhile.
+const thawed = time.Second
+
 // StreamFD is the descriptor on which the guest program finds its stream.
 const StreamFD = wire.StreamFD
 

@@ -105,6 +105,24 @@ func sameWriter(a, b io.Writer) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
+// isHeld waits until the guest has answered; false: it has not in time. When
+// that is over it is looked once more: the host's own process may have been
+// stopped meanwhile, and what the guest has said waits to be read.
+func (p *command) isHeld(ctx context.Context) bool {
+	for _, bound := range [...]time.Duration{readyBound, thawed} {
+		timer := time.NewTimer(bound)
+		defer timer.Stop()
+		select {
+		case <-p.held:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+		}
+	}
+	return false
+}
+
 // begin asks the guest and proves its answer.
 func (p *command) begin(ctx context.Context, req wire.Hold) (caisson.Process, error) {
 	var err error
@@ -114,11 +132,7 @@ func (p *command) begin(ctx context.Context, req wire.Hold) (caisson.Process, er
 	if err != nil {
 		return nil, err
 	}
-	bound, cancel := context.WithTimeout(ctx, readyBound)
-	defer cancel()
-	select {
-	case <-p.held:
-	case <-bound.Done():
+	if !p.isHeld(ctx) {
 		p.Drop()
 		if ctx.Err() != nil {
 			return nil, caisson.Errorf(caisson.CodeCancelled, "cancelled before it began: %w", context.Cause(ctx))

@@ -28,6 +28,9 @@ func (h *Host) occupy(ctx context.Context, ws caisson.Workspace, run caisson.Run
 	switch {
 	case err == nil:
 		return lock, nil
+	case errors.Is(err, fs.ErrNotExist): // it went when it was looked for
+		return nil, caisson.Errorf(caisson.CodeNotFound, "the workspace on branch %s was removed", ws.Branch).
+			WithHint("Bring it back, if it is in the trash still: `caisson workspace trash restore %s`.", ws.ID)
 	case bound.Err() == nil || ctx.Err() != nil:
 		return nil, err
 	}

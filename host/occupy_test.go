@@ -3,6 +3,7 @@ package host
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +45,15 @@ func TestOccupyWhileLookedAt(t *testing.T) {
 	}
 	if err := lock.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A workspace that was removed meanwhile is none, and that is what is said.
+func TestOccupyWhatWasRemoved(t *testing.T) {
+	h, ws := opened(t, "", nil), vacant(t)
+	ws.Home = filepath.Join(ws.Home, "gone", "home")
+	if lock, err := h.occupy(t.Context(), ws, "r"); lock != nil || caisson.CodeOf(err) != caisson.CodeNotFound || strings.Contains(err.Error(), ws.Home) {
+		t.Errorf("%v, %v", lock, err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 func (s *session) quiesceAll(ctx context.Context, cause caisson.Cause) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quiescing)
 	defer cancel()
+	pass("host.quiesce.begun")
 	requests := make(chan error, 1)
 	go func() { // ends with ctx
 		if s.broker == nil {

@@ -203,6 +203,7 @@ func (v *served) quiesce(ctx context.Context, cause caisson.Cause) error {
 			errs = append(errs, err)
 		}
 	}
+	pass("host.quiesce.asked")
 	left := make(chan struct{})
 	go func() { // ends with the sessions, which end with their box
 		v.leaving.Wait()

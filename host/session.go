@@ -207,13 +207,18 @@ func (s *session) openBox(ctx context.Context) error {
 
 func (s *session) closeBox(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	lost := false
+	lost, step := false, "host.quiesce."
 	select {
 	case <-s.box.Done():
-		lost = s.served != nil
+		lost, step = s.served != nil, "host.collect."
 	default:
 	}
-	return errors.Join(s.box.Close(), s.host.restBox(ctx, &s.record, lost))
+	pass(step + "ended")
+	err := s.box.Close()
+	pass(step + "closed")
+	err = errors.Join(err, s.host.restBox(ctx, &s.record, lost))
+	pass(step + "rested")
+	return err
 }
 
 // boxSpec says what boundary the run gets in this life, with a config.

@@ -88,7 +88,9 @@ func (c *command) read(rec *record) error {
 // run sees the command to its end.
 func (c *command) run() {
 	var rec record
-	if c.read(&rec) != nil || rec.kind != recordPID {
+	err := c.read(&rec)
+	c.s.begun()
+	if err != nil || rec.kind != recordPID {
 		c.s.reap(c.holder)
 		c.closeOurs()
 		c.s.last(wire.TypeFailed, c.id, wire.FailedOf(caisson.Errorf(caisson.CodeHostFull, "no process could be made inside")))

@@ -47,6 +47,7 @@ type server struct {
 
 	mu      sync.Mutex
 	open    map[uint32]stream
+	score   score
 	holders map[int]*spawn // of holders that were not reaped yet
 	stacks  [][]byte       // of holders that were
 }
@@ -98,6 +99,7 @@ func Serve(o Options) error {
 
 // prepare greets the host and readies this process.
 func (s *server) prepare() error {
+	s.score = openScore()
 	// The programs inside have the same user id: without this they could read
 	// the guest's memory and take its descriptors.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -182,6 +184,13 @@ func (s *server) last(t wire.Type, id uint32, body pack.Value) {
 	_ = s.out.Control(t, id, body) // a broken stream ends the guest in take
 }
 
+// begun is called once for each start that did not fail, when the command is there.
+func (s *server) begun() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.score.begun()
+}
+
 // start forks a holder and registers it, so that it is not taken for a stray.
 func (s *server) start(sp *spawn) (int, error) {
 	s.mu.Lock()
@@ -195,8 +204,10 @@ func (s *server) start(sp *spawn) (int, error) {
 		}
 		sp.stack = stack
 	}
+	s.score.begin()
 	pid, errno := fork(sp)
 	if errno != 0 {
+		s.score.begun()
 		s.stacks = append(s.stacks, sp.stack)
 		return 0, errno
 	}

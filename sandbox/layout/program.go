@@ -116,6 +116,12 @@ var environment = []string{"GOMAXPROCS=1"}
 // by as much; commands have the kernel's default.
 const timerSlack = time.Millisecond
 
+// turn is the kernel's least. A guest does little, and much waits for it: at an
+// opening it is asked, and answers, a dozen times, and on a busy machine each may
+// wait for as long as others have their turn, which is milliseconds. Commands have
+// the kernel's default.
+const turn = 100 * time.Microsecond
+
 // StartAs runs the guest program with an argument and an environment that is
 // always the same, /dev/null as its first three descriptors, and files after them.
 func (p *Program) StartAs(argument string, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
@@ -134,6 +140,6 @@ func (p *Program) StartAs(argument string, files []*os.File, attr *syscall.SysPr
 	}
 	return p.cloner.Start(process.Program{
 		Path: fmt.Sprintf("/proc/self/fd/%d", program.Fd()), Argv: []string{"caisson-guest", argument}, Env: environment, Dir: "/", Files: all, Attr: attr,
-		TimerSlack: timerSlack,
+		TimerSlack: timerSlack, Turn: turn,
 	})
 }

@@ -60,6 +60,7 @@ const (
 type Files struct {
 	dir                                  string
 	requests, public, responses, private *os.File
+	ours                                 ours
 
 	life  string // in names in private: others that are open there have another
 	count atomic.Int64
@@ -106,7 +107,12 @@ func (f *Files) open() error {
 		return err
 	}
 	defer root.Close()
-	if err := f.displace(root); err != nil {
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := f.displace(dir); err != nil {
 		return err
 	}
 	for _, d := range []struct {
@@ -117,7 +123,6 @@ func (f *Files) open() error {
 		{caisson.ControlPublic, &f.public},
 		{caisson.ControlResponses, &f.responses},
 		{caisson.ControlTasks, nil},
-		{caisson.ControlPrivate, &f.private},
 	} {
 		if err := root.MkdirAll(d.name, dirMode); err != nil {
 			return err
@@ -133,7 +138,7 @@ func (f *Files) open() error {
 			return err
 		}
 	}
-	return f.inherit(root)
+	return f.inherit(dir)
 }
 
 // settle deals with what an earlier life left in private.

@@ -33,6 +33,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -75,6 +76,8 @@ type Files struct {
 	bytes int64
 	// unweighed: some of kept were only found by name.
 	unweighed bool
+
+	trimAt atomic.Int64 // when there is something to trim, in Unix nanoseconds
 }
 
 // Make opens the channel below dir, and makes what of it is not there; what is
@@ -139,6 +142,13 @@ func (f *Files) open() error {
 		}
 	}
 	return f.inherit(dir)
+}
+
+// Due tells whether Scan or Trim has something to do though nothing has come:
+// what could not be removed, what is still being written, and answers that have
+// been kept long enough. It asks no disk and waits for nobody.
+func (f *Files) Due(now time.Time) bool {
+	return f.scan.rest.Load() || f.trash.any() || now.UnixNano() >= f.trimAt.Load()
 }
 
 // settle deals with what an earlier life left in private.

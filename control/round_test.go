@@ -190,7 +190,7 @@ func TestRoundsOfNothing(t *testing.T) {
 		"a review that may lapse":           {func() { b.waiting[id] = &request{} }, func() { delete(b.waiting, id) }},
 		"something that came":               {func() { b.unseen.Store(true) }, func() { b.unseen.Store(false) }},
 		"a request that is not whole":       {func() { _ = os.WriteFile(young, nil, 0o600); scan() }, func() { _ = os.Remove(young); scan() }},
-		"answers whose age nobody knows":    {func() { answerAnd(t, b, dir, id) }, func() { _ = b.files().Trim(time.Now(), nil) }},
+		"answers whose age nobody knows":    {func() { answerAndReopen(t, b, dir, id) }, func() { _ = b.files().Trim(time.Now(), nil) }},
 		"a claimed one that is a directory": {func() { claimDirectory(t, b, id) }, scan},
 	} {
 		for range 30 {
@@ -211,12 +211,37 @@ func TestRoundsOfNothing(t *testing.T) {
 	}
 }
 
-// answerAnd answers a request and makes the channel anew.
-func answerAnd(t *testing.T, b *Broker, dir string, id caisson.RequestID) {
+// Who was told of a failure while it was being looked at is told again after that,
+// when the next look is due.
+func TestAfterALookThatFailed(t *testing.T) {
+	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
+	b := s.broker(t.Context(), Sandbox{Bound: func(context.Context) error { return errors.New("no") }})
+	b.looking = true
+	b.bind(errors.New("no"))
+	<-s.roused
+	if _, next := b.tick(s.o.Boot(), b.round, 0); next != never {
+		t.Errorf("while it is looked at the next is due after %s", next)
+	}
+	b.looked()
+	select {
+	case <-s.roused:
+	default:
+		t.Fatal("nobody is told")
+	}
+	if look, next := b.tick(s.o.Boot(), b.round, 0); look != nil || next != b.boundDue {
+		t.Errorf("the next is due after %s, not %s", next, b.boundDue)
+	}
+}
+
+// answerAndReopen has an answer be of an earlier life of the channel.
+func answerAndReopen(t *testing.T, b *Broker, dir string, id caisson.RequestID) {
 	t.Helper()
 	err := b.files().Answer(caisson.ControlAnswer{ID: id, State: caisson.AnswerRejected}, nil)
 	if err == nil {
 		err = b.place.make(dir)
+	}
+	if err == nil { // its own age is known
+		err = b.files().Accept(caisson.ControlAnswer{ID: id, State: caisson.AnswerAccepted})
 	}
 	if err != nil {
 		t.Fatal(err)

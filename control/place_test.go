@@ -1,11 +1,13 @@
 package control_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +101,40 @@ func takeFilesBack(t *testing.T, poll bool) {
 	if err := b.Err(); err != nil {
 		t.Error(err)
 	}
+}
+
+// What could not be taken back when the kernel told of it, as nobody knew whose it
+// was, is with the next round.
+func TestFilesAreTakenBackLater(t *testing.T) {
+	w := newWorld(t)
+	w.options.Boot = func() time.Duration { return time.Duration(w.boot.Load()) } // no round begins by itself
+	var unsure atomic.Bool
+	asked := make(chan struct{}, 1)
+	w.sandbox.Owned = func(context.Context) error {
+		if !unsure.Load() {
+			return nil
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return caisson.Errorf(caisson.CodeWriteFailed, "nobody knows")
+	}
+	w.start()                   // and nothing is asked: that would be a reason to look again
+	w.service.Tick(t.Context()) // the first
+	unsure.Store(true)
+	other, err := channel.Make(w.channel())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	<-asked
+	if other.Displaced() {
+		t.Error("taken by one who does not know whether it is his")
+	}
+	unsure.Store(false)
+	w.tickNow()
+	w.await("that it is taken back", other.Displaced)
 }
 
 // What is no request is swept with the next round: where the kernel tells that it

@@ -64,7 +64,7 @@ func (b *Broker) tick(now time.Duration, round, stalls int64) (look *glance, nex
 	}
 	fresh, first := round != b.round, b.round < 0
 	b.round = round
-	if fresh && b.dueLocked(stalls) {
+	if (fresh || stalls != b.stalls) && b.dueLocked(stalls) {
 		signal(b.ticks)
 	}
 	if b.looking {

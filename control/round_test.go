@@ -179,6 +179,13 @@ func TestRoundsOfNothing(t *testing.T) {
 			return false
 		}
 	}
+	round()
+	s.stalls++
+	if b.tick(at+beatEvery, b.round, s.stalls); len(b.ticks) == 0 {
+		t.Fatal("a stall waits for the next round")
+	}
+	<-b.ticks
+	b.stalls++
 	young := filepath.Join(dir, caisson.ControlRequests, ".0123456789abcdef.tmp")
 	id := caisson.RequestID("0123456789abcdef")
 	for what, c := range map[string]struct{ begin, end func() }{

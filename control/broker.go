@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -62,10 +63,13 @@ type request struct {
 
 // Broker is the host side of one channel. Safe for concurrent use.
 type Broker struct {
-	s     *Service
-	o     Sandbox
-	place place
-	bound *look[struct{}]
+	s      *Service
+	o      Sandbox
+	place  place
+	engine *engine // nil where none is asked
+	bound  *look[struct{}]
+	// displaced asks whether another has taken the files.
+	displaced *look[bool]
 
 	ctx    context.Context //nolint:containedctx // it is the broker's life, which its requests share
 	stop   context.CancelCauseFunc
@@ -89,7 +93,8 @@ type Broker struct {
 	stalls     int64 // of the service, that the epoch accounts for
 	quiet      bool
 	collecting bool
-	checking   bool
+	looking    bool // at it, by time
+	guarded    bool // it is told when its files are taken
 	watching   bool // a goroutine waits for decisions
 	cause      error
 
@@ -100,15 +105,19 @@ type Broker struct {
 	repair  map[caisson.RequestID]bool
 	changed chan struct{} // closed and replaced when a request has ended
 
-	boundDue   time.Duration
+	boundDue   time.Duration // of the next look, where the last went wrong
 	boundFails int
-	tickDue    time.Duration
-	published  int // answers since the last trim
+	round      int64 // of the last tick; below 0: there was none
+	published  int   // answers since the last trim
 	replays    int
 	unsaid     []*request                // not recorded and not answered, of the loop alone
 	pace       pace                      // likewise
 	shown      caisson.ControlStatusFile // told last
 	untold     bool                      // the status file is not what it should be
+
+	// unseen: something may be in the channel that no look has dealt with. The next
+	// tick looks.
+	unseen atomic.Bool
 }
 
 // Done is closed when the broker has ended: nothing of it runs any more.
@@ -272,28 +281,6 @@ func signal(c chan struct{}) {
 	}
 }
 
-// tick is called by the service each second.
-func (b *Broker) tick(now time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.cause != nil {
-		return
-	}
-	if now >= b.tickDue {
-		b.tickDue = now + lookEvery
-		signal(b.ticks)
-	}
-	if b.bound != nil && now >= b.boundDue && !b.checking {
-		b.checking = true
-		b.work.Go(func() {
-			_ = b.checkBinding(b.ctx) // it parks the broker
-			b.mu.Lock()
-			b.checking = false
-			b.mu.Unlock()
-		})
-	}
-}
-
 // checkBinding looks at the workspace, and parks or goes on accordingly.
 func (b *Broker) checkBinding(ctx context.Context) error {
 	if b.bound == nil {
@@ -303,17 +290,24 @@ func (b *Broker) checkBinding(ctx context.Context) error {
 	if b.ctx.Err() != nil {
 		return context.Cause(b.ctx)
 	}
+	b.bind(err)
+	return err
+}
+
+// bind takes what a look at the workspace says.
+func (b *Broker) bind(err error) {
 	b.mu.Lock()
-	b.boundFails++
-	if err == nil {
+	if b.boundFails++; err == nil {
 		b.boundFails = 0
 	}
-	b.boundDue = b.s.o.Boot() + pauseAfter(b.boundFails)
+	if b.boundFails > 0 {
+		b.boundDue = b.s.o.Boot() + backoff(b.boundFails)
+		signal(b.s.roused)
+	}
 	b.mu.Unlock()
 	if err != nil {
 		b.parkFor(caisson.CodeWorkspaceBindingLost, err)
-		return err
+		return
 	}
 	b.Unpark(caisson.CodeWorkspaceBindingLost)
-	return nil
 }

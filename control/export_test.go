@@ -2,7 +2,7 @@ package control
 
 import "context"
 
-// Tick does now what Run does each second.
+// Tick does now what Run does when something may be due.
 func (s *Service) Tick(ctx context.Context) {
 	s.tick(ctx)
 	s.looks.Wait()

@@ -435,6 +435,7 @@ func TestClose(t *testing.T) {
 // tickNow has all that is done by time be due.
 func (w *world) tickNow() {
 	w.t.Helper()
+	w.service.Tick(w.t.Context())
 	for range 2 { // less than a stall each time
 		w.boot.Add(int64(4 * time.Second))
 		w.service.Tick(w.t.Context())

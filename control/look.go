@@ -25,7 +25,16 @@ type asked[T any] struct {
 
 // within returns the answer, or an error when limit is over.
 func (l *look[T]) within(ctx context.Context, limit time.Duration) (T, error) {
-	a := l.begin(ctx, limit)
+	a, ours := l.claim()
+	if ours {
+		// It ends with its own deadline, or when the system call that hangs returns:
+		// nobody waits for it, but for the one who looks next.
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		go func() {
+			defer cancel()
+			l.answer(asking, a)
+		}()
+	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	var none T
@@ -39,26 +48,33 @@ func (l *look[T]) within(ctx context.Context, limit time.Duration) (T, error) {
 	}
 }
 
-func (l *look[T]) begin(ctx context.Context, limit time.Duration) *asked[T] {
+// here asks in the caller's own goroutine, which may hang for it. It asks nothing
+// while an answer is outstanding.
+func (l *look[T]) here(ctx context.Context) (value T, asked bool, err error) {
+	a, ours := l.claim()
+	if !ours {
+		return value, false, nil
+	}
+	l.answer(ctx, a)
+	return a.value, true, a.err
+}
+
+// claim returns the answer that is outstanding, or one that the caller has to see to.
+func (l *look[T]) claim() (a *asked[T], ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.under != nil {
-		return l.under
+	if ours = l.under == nil; ours {
+		l.under = &asked[T]{done: make(chan struct{})}
 	}
-	a := &asked[T]{done: make(chan struct{})}
-	l.under = a
-	// It ends with its own deadline, or when the system call that hangs returns:
-	// nobody waits for it, but for the one who looks next.
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	go func() {
-		defer cancel()
-		a.value, a.err = l.ask(asking)
-		l.mu.Lock()
-		l.under = nil
-		l.mu.Unlock()
-		close(a.done)
-	}()
-	return a
+	return l.under, ours
+}
+
+func (l *look[T]) answer(ctx context.Context, a *asked[T]) {
+	a.value, a.err = l.ask(ctx)
+	l.mu.Lock()
+	l.under = nil
+	l.mu.Unlock()
+	close(a.done)
 }
 
 // backoff is the pause after the nth failure in a row (from 1).
@@ -75,9 +91,5 @@ func backoff(n int) time.Duration {
 	}
 }
 
-const (
-	// lookEvery is how often each thing is looked at while all is well.
-	lookEvery = 5 * time.Second
-	// lookFor is how long an answer is waited for.
-	lookFor = 2 * time.Second
-)
+// lookFor is how long an answer is waited for.
+const lookFor = 2 * time.Second

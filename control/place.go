@@ -13,7 +13,8 @@ import (
 type place struct {
 	files atomic.Pointer[channel.Files]
 
-	// unsaid: it was made anew, and not all is told that is told at its making.
+	// unsaid: it is to be made anew, or was, and not all is told that is told at its
+	// making.
 	unsaid atomic.Bool
 
 	mu sync.Mutex // who makes it
@@ -49,7 +50,11 @@ func (b *Broker) files() *channel.Files { return b.place.files.Load() }
 // what was not taken meanwhile is. What does not succeed is tried again with the
 // next tick.
 func (b *Broker) keep(ctx context.Context) {
-	if !b.files().Displaced() && !b.place.unsaid.Load() || b.owned(ctx) != nil {
+	if !b.files().Displaced() && !b.place.unsaid.Load() {
+		return
+	}
+	b.place.unsaid.Store(true) // also where nothing else tells of it again
+	if b.owned(ctx) != nil {
 		return
 	}
 	b.mu.Lock()

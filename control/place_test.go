@@ -1,9 +1,15 @@
 package control_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/control/channel"
@@ -39,19 +45,32 @@ func TestLateOpening(t *testing.T) {
 }
 
 // A broker whose files another has taken, without the right to them, takes them
-// back: with the next request, with the tick, and for an answer that is due.
+// back: with the next request, for an answer that is due, and by itself, at once
+// where the kernel tells of it and else with the next round.
 func TestFilesAreTakenBack(t *testing.T) {
+	for _, poll := range []bool{false, true} {
+		t.Run(fmt.Sprintf("poll=%v", poll), func(t *testing.T) { takeFilesBack(t, poll) })
+	}
+}
+
+func takeFilesBack(t *testing.T, poll bool) {
 	w := newWorld(t)
+	w.watcher.Poll = poll
+	w.options.Boot = func() time.Duration { return time.Duration(w.boot.Load()) } // no round begins by itself
 	began, let := w.blocking("block")
 	b := w.start()
+	w.service.Tick(t.Context()) // the first
 	displace := func() *channel.Files {
 		t.Helper()
 		files, err := channel.Make(w.channel())
+		for i := 0; err != nil && i < 10; i++ { // it was taken back in the middle of it
+			files, err = channel.Make(w.channel())
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { files.Close() })
-		if err := files.Identity(caisson.ControlIdentityFile{Generation: 7}); err != nil {
+		if err := files.Identity(caisson.ControlIdentityFile{Generation: 7}); err != nil && !files.Displaced() {
 			t.Fatal(err)
 		}
 		return files
@@ -60,10 +79,10 @@ func TestFilesAreTakenBack(t *testing.T) {
 	if a := w.answer(w.ask("count", `{}`)); a.State != caisson.AnswerCompleted {
 		t.Errorf("%+v", a)
 	}
-	var identity caisson.ControlIdentityFile
-	if w.file(caisson.ControlIdentity, &identity); identity.Generation != 1 || len(identity.Verbs) == 0 {
-		t.Errorf("the identity is %+v", identity)
-	}
+	w.await("that it is told who it is", func() bool {
+		var identity caisson.ControlIdentityFile
+		return w.file(caisson.ControlIdentity, &identity) && identity.Generation == 1 && len(identity.Verbs) > 0
+	})
 
 	id := w.ask("block", `{}`)
 	<-began
@@ -74,10 +93,72 @@ func TestFilesAreTakenBack(t *testing.T) {
 	}
 
 	other := displace()
-	w.tickNow()
+	if poll {
+		w.tickNow()
+	}
 	w.await("that it is taken back", other.Displaced)
 	w.answer(w.ask("count", `{}`))
 	if err := b.Err(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What could not be taken back when the kernel told of it, as nobody knew whose it
+// was, is with the next round.
+func TestFilesAreTakenBackLater(t *testing.T) {
+	w := newWorld(t)
+	w.options.Boot = func() time.Duration { return time.Duration(w.boot.Load()) } // no round begins by itself
+	var unsure atomic.Bool
+	asked := make(chan struct{}, 1)
+	w.sandbox.Owned = func(context.Context) error {
+		if !unsure.Load() {
+			return nil
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return caisson.Errorf(caisson.CodeWriteFailed, "nobody knows")
+	}
+	w.start()                   // and nothing is asked: that would be a reason to look again
+	w.service.Tick(t.Context()) // the first
+	unsure.Store(true)
+	other, err := channel.Make(w.channel())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	<-asked
+	if other.Displaced() {
+		t.Error("taken by one who does not know whether it is his")
+	}
+	unsure.Store(false)
+	w.tickNow()
+	w.await("that it is taken back", other.Displaced)
+}
+
+// What is no request is swept with the next round: where the kernel tells that it
+// came, and where somebody has to look.
+func TestLitterIsSwept(t *testing.T) {
+	for _, poll := range []bool{false, true} {
+		t.Run(fmt.Sprintf("poll=%v", poll), func(t *testing.T) {
+			w := newWorld(t)
+			w.watcher.Poll = poll
+			w.start()
+			w.answer(w.ask("count", `{}`)) // after the first look
+			litter := filepath.Join(w.channel(), caisson.ControlRequests, "litter")
+			if err := os.Mkdir(litter, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			w.await("that it is swept", func() bool {
+				w.tickNow()
+				_, err := os.Lstat(litter)
+				return errors.Is(err, fs.ErrNotExist)
+			})
+			if took := time.Since(began); took > 30*time.Second { // then the directory is looked at anyway
+				t.Errorf("it took %s", took)
+			}
+		})
 	}
 }

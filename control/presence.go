@@ -11,10 +11,11 @@ import (
 
 // engine is one engine that sandboxes are of.
 type engine struct {
-	look  look[Listing]
-	due   time.Duration // by Boot
-	busy  bool
-	fails int
+	look    look[Listing]
+	brokers int           // whose sandboxes are of it
+	due     time.Duration // by Boot
+	busy    bool
+	fails   int
 }
 
 // presence is what a listing says of one sandbox.
@@ -42,25 +43,31 @@ func presenceOf(r caisson.SandboxRecord, l Listing, err error) (presence, error)
 	}
 }
 
-// lookAtEngines begins the listings that are due; none waits for another.
-func (s *Service) lookAtEngines(ctx context.Context, now time.Duration) {
-	if s.o.Present == nil {
-		return
-	}
+// lookAtEngines begins the listings that are due, and returns when one is again;
+// none waits for another.
+func (s *Service) lookAtEngines(ctx context.Context, now time.Duration) (next time.Duration) {
+	next = never
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Whoever is opened while an engine lists may not be in the listing.
-	of := map[string][]*Broker{}
-	for b := range s.brokers {
-		of[b.o.Record.Engine] = append(of[b.o.Record.Engine], b)
-	}
-	for name, e := range s.engines {
-		if len(of[name]) == 0 || e.busy || now < e.due {
+	for _, e := range s.engines {
+		if e.brokers == 0 || e.busy {
+			continue
+		}
+		if now < e.due {
+			next = min(next, e.due)
 			continue
 		}
 		e.busy = true
-		s.looks.Go(func() { s.list(ctx, e, of[name]) })
+		// Whoever is opened while an engine lists may not be in the listing.
+		of := make([]*Broker, 0, e.brokers)
+		for b := range s.brokers {
+			if b.engine == e {
+				of = append(of, b)
+			}
+		}
+		s.looks.Go(func() { s.list(ctx, e, of) })
 	}
+	return next
 }
 
 func (b *Broker) missingIn(l Listing) bool {
@@ -86,19 +93,14 @@ func (s *Service) list(ctx context.Context, e *engine, brokers []*Broker) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.o.Boot()
 	e.busy, e.fails = false, e.fails+1
 	if sure {
-		e.fails = 0
+		e.fails, e.due = 0, s.begun+time.Duration(s.round(now)+1)*lookEvery
+		return
 	}
-	e.due = s.o.Boot() + pauseAfter(e.fails)
-}
-
-// pauseAfter is the time until the next look after some failures in a row.
-func pauseAfter(fails int) time.Duration {
-	if fails == 0 {
-		return lookEvery
-	}
-	return backoff(fails)
+	e.due = now + backoff(e.fails)
+	signal(s.roused)
 }
 
 // listed takes what the engine says, and tells whether that is sure.

@@ -33,8 +33,9 @@ func (s *Service) broker(ctx context.Context, o Sandbox) *Broker {
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), counts: make(chan struct{}, 1), ticks: make(chan struct{}, 1),
 		done: make(chan struct{}), changed: make(chan struct{}),
 		reasons: map[caisson.Code]parked{}, running: map[caisson.RequestID]*request{}, waiting: map[caisson.RequestID]*request{},
-		repair: map[caisson.RequestID]bool{}, remove: func() {}, untold: true, pace: pace{debtors: &s.debtors},
+		repair: map[caisson.RequestID]bool{}, remove: func() {}, untold: true, pace: pace{debtors: &s.debtors}, round: -1,
 	}
+	b.displaced = &look[bool]{ask: func(context.Context) (bool, error) { return b.files().Displaced(), nil }}
 	b.ctx, b.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if o.Owned == nil {
 		b.o.Owned = b.leaseHeld
@@ -50,7 +51,8 @@ func (b *Broker) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.channel, b.stalls = ch, b.s.pulse()
+	b.channel = ch
+	b.stalls, _ = b.s.pulse()
 	// Not before: whoever makes the files takes them from who has them.
 	if err := b.place.make(b.o.Dir); err != nil {
 		return err
@@ -70,11 +72,12 @@ func (b *Broker) begin(ctx context.Context) error {
 		return err
 	}
 	// Before the first look into the channel, or what comes between is not seen.
-	remove, err := b.s.o.Watcher.Add(b.files().Requests(), func() { signal(b.wake) })
+	remove, err := b.s.o.Watcher.Add(b.files().Requests(), func() { signal(b.wake) }, func() { b.unseen.Store(true) })
 	if err != nil {
 		return err
 	}
-	b.remove = remove
+	unguard, sure := b.s.o.Watcher.Guard(b.o.Dir, func() { signal(b.ticks) })
+	b.remove, b.guarded = func() { remove(); unguard() }, sure
 	_ = b.checkBinding(ctx) // it parks the broker
 	b.mu.Lock()
 	to := caisson.BrokerHealthy

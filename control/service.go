@@ -12,9 +12,12 @@ import (
 
 // Watcher tells of files that come into directories.
 type Watcher interface {
-	// Add has wake called, which must return at once, when something comes into
-	// dir, until remove is called.
-	Add(dir string, wake func()) (remove func(), err error)
+	// Add has wake called when a request comes into dir, or may have, and stir when
+	// something else does, until remove is called. Both must return at once.
+	Add(dir string, wake, stir func()) (remove func(), err error)
+	// Guard has changed called likewise when something directly in dir is moved or
+	// removed. Not sure: it may not be.
+	Guard(dir string, changed func()) (remove func(), sure bool)
 	// Run watches until ctx ends.
 	Run(ctx context.Context) error
 }
@@ -48,7 +51,9 @@ type Options struct {
 // Service holds the brokers of one process. A broker costs no process, and no
 // timer of its own while nothing is asked of it. Safe for concurrent use.
 type Service struct {
-	o Options
+	o      Options
+	begun  time.Duration // by Boot; rounds are counted from then
+	roused chan struct{} // something is due earlier than Run knows
 
 	mu      sync.Mutex
 	brokers map[*Broker]bool
@@ -66,18 +71,8 @@ func New(o Options) *Service {
 	if o.Boot == nil {
 		o.Boot = process.SinceBoot
 	}
-	return &Service{o: o, brokers: map[*Broker]bool{}, engines: map[string]*engine{}}
+	return &Service{o: o, begun: o.Boot(), roused: make(chan struct{}, 1), brokers: map[*Broker]bool{}, engines: map[string]*engine{}}
 }
-
-const (
-	// beatEvery is how often the service looks whether something is due. One
-	// timer for all brokers; a stall of stallAfter is noticed for certain only if
-	// it is clearly less than that.
-	beatEvery = time.Second
-	// stallAfter is how long a process has not run when what clients know of its
-	// channels is no longer to be relied on.
-	stallAfter = 5 * time.Second
-)
 
 // Run looks after the brokers until ctx ends, and then closes those that are
 // left, as [Broker.Close] does.
@@ -86,8 +81,8 @@ func (s *Service) Run(ctx context.Context) error {
 	watched := make(chan error, 1)
 	go func() { watched <- s.o.Watcher.Run(watching) }() // ends below
 	var err error
-	ticker := time.NewTicker(beatEvery)
-	defer ticker.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for ended := false; !ended; {
 		select {
 		case <-ctx.Done():
@@ -95,8 +90,10 @@ func (s *Service) Run(ctx context.Context) error {
 		case err = <-watched:
 			ended = true
 			watched <- err
-		case <-ticker.C:
-			s.tick(ctx)
+		case <-timer.C:
+			timer.Reset(s.tick(ctx))
+		case <-s.roused:
+			timer.Reset(s.tick(ctx))
 		}
 	}
 	for _, b := range s.open() {
@@ -110,34 +107,20 @@ func (s *Service) Run(ctx context.Context) error {
 	return <-watched
 }
 
-func (s *Service) tick(ctx context.Context) {
-	s.mu.Lock()
-	if s.beat == 0 {
-		s.beat = s.o.Boot()
-	}
-	s.mu.Unlock()
-	s.pulse()
-	now := s.o.Boot()
-	for _, b := range s.open() {
-		b.tick(now)
-	}
-	s.lookAtEngines(ctx, now)
-}
-
-// pulse notes that this process runs, and returns how often it did not for
+// pulse notes that this process runs now, and returns how often it did not for
 // stallAfter: stopped by a signal, or with the whole machine.
-func (s *Service) pulse() int64 {
-	now := s.o.Boot()
+func (s *Service) pulse() (stalls int64, now time.Duration) {
+	now = s.o.Boot()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.beat == 0 {
-		return s.stalls // Run has not begun: there is no beat that could be late
+		return s.stalls, now // Run has not begun: there is no beat that could be late
 	}
 	if now-s.beat >= stallAfter {
 		s.stalls++
 	}
 	s.beat = now
-	return s.stalls
+	return s.stalls, now
 }
 
 func (s *Service) open() []*Broker {
@@ -154,14 +137,21 @@ func (s *Service) add(b *Broker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.brokers[b] = true
-	if e := s.engines[b.o.Record.Engine]; e == nil && s.o.Present != nil {
-		name := b.o.Record.Engine
+	if s.o.Present == nil {
+		return
+	}
+	name := b.o.Record.Engine
+	if s.engines[name] == nil {
 		s.engines[name] = &engine{look: look[Listing]{ask: func(ctx context.Context) (Listing, error) { return s.o.Present(ctx, name) }}}
 	}
+	b.engine = s.engines[name]
+	b.engine.brokers++
 }
 
 func (s *Service) drop(b *Broker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.brokers, b)
+	if delete(s.brokers, b); b.engine != nil {
+		b.engine.brokers--
+	}
 }

@@ -33,18 +33,24 @@ func (b *Broker) take() (more bool) {
 	if !b.taking() || len(b.unsaid) > 0 {
 		return false
 	}
+	b.unseen.Store(false)
 	if err := b.takeLeft(b.ctx); err != nil {
-		return false // with the next tick
+		b.unseen.Store(true)
+		return false
 	}
 	began := time.Now()
 	ids, err := b.files().Scan(began)
 	b.pace.spend(time.Since(began))
-	more = err == nil && b.files().Counts().More
-	if err != nil || len(ids) == 0 {
-		return more // what is there is looked at again with the next tick
+	if err != nil {
+		b.unseen.Store(true)
+		return false
+	}
+	if more = b.files().Counts().More; len(ids) == 0 {
+		return more
 	}
 	seen := b.s.o.Boot()
 	if !b.current() {
+		b.unseen.Store(true)
 		return more
 	}
 	b.keep(b.ctx)
@@ -54,6 +60,7 @@ func (b *Broker) take() (more bool) {
 	}
 	for some := range slices.Chunk(ids, together) {
 		if b.ctx.Err() != nil || !b.taking() || len(b.unsaid) > 0 {
+			b.unseen.Store(true)
 			return more
 		}
 		began := time.Now()
@@ -134,7 +141,7 @@ func (b *Broker) current() bool {
 	if !b.stalled() {
 		return true
 	}
-	stalls := b.s.pulse()
+	stalls, _ := b.s.pulse()
 	ctx, done := b.writing()
 	defer done()
 	ch, err := b.s.o.Ledger.OpenChannel(ctx, b.o.Drive, 0)
@@ -151,7 +158,7 @@ func (b *Broker) current() bool {
 
 // stalled tells whether the process did not run for a while since this epoch began.
 func (b *Broker) stalled() bool {
-	stalls := b.s.pulse()
+	stalls, _ := b.s.pulse()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return stalls != b.stalls
@@ -165,6 +172,7 @@ func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *re
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil && caisson.CodeOf(err) != caisson.CodeRequestInvalid:
+		b.unseen.Store(true)
 		return nil // it is where it was
 	}
 	if _, answered := b.files().Has(id); answered {

@@ -32,6 +32,7 @@ type world struct {
 	rules   policy
 	sandbox control.Sandbox
 	options control.Options
+	watcher channel.WatcherOptions
 	verbs   []caisson.Tool
 	counted string          // the file that done counts in; effects where it is empty
 	boxed   bool            // children have the verb of a program inside
@@ -203,7 +204,7 @@ func (w *world) open() (*control.Broker, error) {
 func (w *world) serve() {
 	w.t.Helper()
 	o := w.options
-	o.Ledger, o.Watcher = w.through, channel.NewWatcher(channel.WatcherOptions{})
+	o.Ledger, o.Watcher = w.through, channel.NewWatcher(w.watcher)
 	w.service = control.New(o)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	ended := make(chan error, 1)
@@ -329,7 +330,7 @@ func contains(err error, text string) bool { return err != nil && strings.Contai
 func (w *world) idle() {
 	w.t.Helper()
 	o := w.options
-	o.Ledger, o.Watcher = w.through, channel.NewWatcher(channel.WatcherOptions{})
+	o.Ledger, o.Watcher = w.through, channel.NewWatcher(w.watcher)
 	w.service = control.New(o)
 	w.watch()
 	w.t.Cleanup(func() {

@@ -5,9 +5,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/control/channel"
 )
 
 // Whoever opened the channel before publishes and claims nothing any more, and
@@ -63,6 +65,44 @@ func TestTheLatestHasTheChannel(t *testing.T) {
 	for _, name := range names(t, dir) {
 		if name != "channel" && name != "public" && name != "private" {
 			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// Of those who open the channel at the same time one has it, and what was claimed
+// before is there for that one.
+func TestOpenedAtTheSameTime(t *testing.T) {
+	for range 50 {
+		f, dir := open(t)
+		send(t, f, id(1), "1")
+		if _, err := f.Claim(id(1)); err != nil {
+			t.Fatal(err)
+		}
+		var all [3]*channel.Files
+		var opening sync.WaitGroup
+		for i := range all {
+			opening.Go(func() {
+				if f, err := channel.Make(dir); err == nil { // else another took it meanwhile
+					all[i] = f
+				}
+			})
+		}
+		opening.Wait()
+		have, left := 0, 0
+		for _, f := range all {
+			if f == nil {
+				continue
+			}
+			if !f.Displaced() {
+				have, left = have+1, len(f.Left())
+			}
+			if err := f.Status(caisson.ControlStatusFile{}); (err == nil) == f.Displaced() {
+				t.Errorf("displaced: %v, published: %v", f.Displaced(), err)
+			}
+			f.Close()
+		}
+		if have != 1 || left != 1 {
+			t.Fatalf("%d have it, with %d requests", have, left)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 type batch struct {
 	all  bool // events were lost
 	wake map[int32]bool
-	// heard are the watches on which anything came.
-	heard map[int32]bool
+	// stir are the watches on which something else came than a request.
+	stir map[int32]bool
 }
 
 // read reads events until ctx ends or the instance is closed.
@@ -66,7 +66,7 @@ func sleep(ctx context.Context, timer *time.Timer, d time.Duration) bool {
 
 // parse reads what the kernel has written (inotify(7)).
 func parse(buf []byte) batch {
-	b := batch{wake: map[int32]bool{}, heard: map[int32]bool{}}
+	b := batch{wake: map[int32]bool{}, stir: map[int32]bool{}}
 	for len(buf) >= unix.SizeofInotifyEvent {
 		watch := int32(binary.NativeEndian.Uint32(buf))
 		mask, size := binary.NativeEndian.Uint32(buf[4:]), int(binary.NativeEndian.Uint32(buf[12:]))
@@ -77,9 +77,10 @@ func parse(buf []byte) batch {
 			b.all = true
 			continue
 		}
-		b.heard[watch] = true
 		if _, is := requestOf(name); is {
 			b.wake[watch] = true
+		} else {
+			b.stir[watch] = true
 		}
 	}
 	return b
@@ -95,19 +96,25 @@ func (w *Watcher) hear(b batch) {
 func (w *Watcher) told(b batch) (wakes []func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for watch := range b.heard {
-		if d := w.byWatch[watch]; d != nil {
+	for watch := range b.stir {
+		for _, d := range w.byWatch[watch] {
 			d.heard, d.deaf = true, false
+			wakes = append(wakes, d.stir)
 		}
 	}
 	for watch := range b.wake {
-		if d := w.byWatch[watch]; d != nil && !b.all {
-			wakes = append(wakes, d.wake)
+		for _, d := range w.byWatch[watch] {
+			d.heard, d.deaf = true, false
+			if !b.all {
+				wakes = append(wakes, d.wake)
+			}
 		}
 	}
 	if b.all {
-		for _, d := range w.byWatch {
-			d.heard, wakes = true, append(wakes, d.wake)
+		for _, all := range w.byWatch {
+			for _, d := range all {
+				d.heard, wakes = true, append(wakes, d.wake)
+			}
 		}
 	}
 	return wakes

@@ -33,6 +33,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,6 +61,7 @@ const (
 type Files struct {
 	dir                                  string
 	requests, public, responses, private *os.File
+	ours                                 ours
 
 	life  string // in names in private: others that are open there have another
 	count atomic.Int64
@@ -74,6 +76,8 @@ type Files struct {
 	bytes int64
 	// unweighed: some of kept were only found by name.
 	unweighed bool
+
+	trimAt atomic.Int64 // when there is something to trim, in Unix nanoseconds
 }
 
 // Make opens the channel below dir, and makes what of it is not there; what is
@@ -106,7 +110,12 @@ func (f *Files) open() error {
 		return err
 	}
 	defer root.Close()
-	if err := f.displace(root); err != nil {
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := f.displace(dir); err != nil {
 		return err
 	}
 	for _, d := range []struct {
@@ -117,7 +126,6 @@ func (f *Files) open() error {
 		{caisson.ControlPublic, &f.public},
 		{caisson.ControlResponses, &f.responses},
 		{caisson.ControlTasks, nil},
-		{caisson.ControlPrivate, &f.private},
 	} {
 		if err := root.MkdirAll(d.name, dirMode); err != nil {
 			return err
@@ -133,7 +141,14 @@ func (f *Files) open() error {
 			return err
 		}
 	}
-	return f.inherit(root)
+	return f.inherit(dir)
+}
+
+// Due tells whether Scan or Trim has something to do though nothing has come:
+// what could not be removed, what is still being written, and answers that have
+// been kept long enough. It asks no disk and waits for nobody.
+func (f *Files) Due(now time.Time) bool {
+	return f.scan.rest.Load() || f.trash.any() || now.UnixNano() >= f.trimAt.Load()
 }
 
 // settle deals with what an earlier life left in private.

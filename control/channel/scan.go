@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +43,8 @@ type scanner struct {
 	within bool // the directory was not read to its end
 	left   bool // something in it that could be swept was left
 	counts Counts
+	// rest: something is left that another call may sweep, now or in a while.
+	rest atomic.Bool
 
 	stuckMu sync.Mutex
 	stuck   map[caisson.RequestID]struct{}
@@ -80,8 +83,8 @@ type found struct {
 // gives some, and the others in calls that follow (see Counts). An entry by the
 // name of a request is listed whatever it is: Claim tells.
 //
-// It must also be called where nothing wakes, every few seconds: entries that
-// are no requests wake nobody.
+// It must also be called within seconds where something came that is no request
+// (see [Watcher.Add]), and for as long as Due says so.
 func (f *Files) Scan(now time.Time) ([]caisson.RequestID, error) {
 	f.scan.mu.Lock()
 	defer f.scan.mu.Unlock()
@@ -95,6 +98,7 @@ func (f *Files) Scan(now time.Time) ([]caisson.RequestID, error) {
 		return nil, failed("list the requests", err)
 	}
 	var all []found
+	later := false
 	for _, name := range names {
 		id, is := requestOf(name)
 		if is {
@@ -104,6 +108,7 @@ func (f *Files) Scan(now time.Time) ([]caisson.RequestID, error) {
 			continue
 		}
 		if f.young(name, now) {
+			later = true
 			continue
 		}
 		if budget <= 0 {
@@ -111,9 +116,12 @@ func (f *Files) Scan(now time.Time) ([]caisson.RequestID, error) {
 			continue
 		}
 		budget--
-		f.sweep(name)
+		if !f.sweep(name) {
+			later = true
+		}
 	}
 	f.scan.counts.More = rest || f.scan.left || f.scan.within
+	f.scan.rest.Store(later || f.scan.counts.More)
 	slices.SortFunc(all, func(a, b found) int {
 		if a.at != b.at {
 			return int(min(max(a.at-b.at, -1), 1))
@@ -178,22 +186,23 @@ func (f *Files) young(name string, now time.Time) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size <= caisson.ControlBody && now.Sub(time.Unix(st.Ctim.Unix())) <= temporaryAge
 }
 
-// sweep removes an entry that is no request. What is no file is moved out of
-// the sandbox's reach first.
-func (f *Files) sweep(name string) {
+// sweep removes an entry that is no request, and tells whether it is gone. What
+// is no file is moved out of the sandbox's reach first.
+func (f *Files) sweep(name string) bool {
 	err := unix.Unlinkat(at(f.requests), name, 0)
-	if err == nil {
-		f.scan.counts.Swept++
-		return
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		gone := f.name(gonePrefix)
+		if err = f.moveIn(name, gone); err == nil {
+			f.trash.add(gone)
+		}
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	gone := f.name(gonePrefix)
-	if err := f.moveIn(name, gone); err == nil {
-		f.trash.add(gone)
+	switch {
+	case err == nil:
 		f.scan.counts.Swept++
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	case errors.Is(err, fs.ErrNotExist):
+	default:
 		f.scan.counts.Stuck++
+		return false
 	}
+	return true
 }

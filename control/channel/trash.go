@@ -23,6 +23,12 @@ func (t *trash) add(name string) {
 	t.names = append(t.names, name)
 }
 
+func (t *trash) any() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.names) > 0
+}
+
 func (t *trash) take() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

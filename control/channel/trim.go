@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,7 @@ const bootName = "boot"
 func (f *Files) Trim(now time.Time, keep func(caisson.RequestID) bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	defer f.trimAtLocked()
 	f.weighLocked()
 	var next *list.Element
 	for e := f.kept.Front(); e != nil; e = next {
@@ -70,6 +72,19 @@ func (f *Files) note(id caisson.RequestID, suffix string, written unix.Timespec,
 	defer f.mu.Unlock()
 	f.noteLocked(id, suffix, time.Unix(written.Unix()), bytes)
 	f.kept.MoveToBack(f.index[id])
+	f.trimAtLocked()
+}
+
+// trimAtLocked notes when there will be something to trim, as far as is known now.
+func (f *Files) trimAtLocked() {
+	at := int64(math.MaxInt64)
+	switch oldest := f.kept.Front(); {
+	case f.unweighed, f.kept.Len() > caisson.ControlKept, f.bytes > caisson.ControlKeptBytes:
+		at = 0
+	case oldest != nil:
+		at = oldest.Value.(*kept).at.Add(caisson.ControlKeptFor).UnixNano() + 1
+	}
+	f.trimAt.Store(at)
 }
 
 // Noted tells whether the last answer of a request was there when the channel
@@ -129,6 +144,7 @@ func (f *Files) read() error {
 		}
 	}
 	f.unweighed = len(names) > 0
+	f.trimAtLocked()
 	return nil
 }
 

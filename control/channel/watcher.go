@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 const (
 	pollMin = 50 * time.Millisecond
 	pollMax = time.Second
+	// lookMax is that for one of whose changes this kernel is sure to have events:
+	// it is looked at should one be lost all the same.
+	lookMax = time.Minute
 	// breather is the least time between two readings of events and between two
 	// times that all are woken, so that a flood of them takes no processor.
 	breather     = time.Millisecond
@@ -35,11 +39,10 @@ type WatcherOptions struct {
 }
 
 // Watcher wakes whoever serves a channel when a request may be there. One serves
-// all channels of a process. Where the kernel gives no events for a directory it
-// is looked at from time to time.
+// all channels of a process. Where the kernel gives no events for a directory, or
+// may not give all, it is looked at from time to time.
 //
-// It may wake without need. It wakes only for names that a request's file may
-// have; what else is in the directory waits for Scan to be called anyway.
+// It may wake without need.
 type Watcher struct {
 	roused chan struct{} // something for Run to look at
 	begun  time.Time
@@ -48,13 +51,15 @@ type Watcher struct {
 	closed  bool
 	events  *inotify // nil: there are no events
 	watched map[*watched]struct{}
-	byWatch map[int32]*watched
+	byWatch map[int32][]*watched // one directory may be watched several times
 }
 
 // watched is a directory.
 type watched struct {
 	dir  *os.File
 	wake func()
+	stir func()
+	most time.Duration // between two looks
 
 	watch int32 // of inotify; -1: none
 	heard bool  // an event has come since it was last looked at
@@ -68,7 +73,7 @@ type watched struct {
 
 // NewWatcher returns a watcher. It does nothing until Run.
 func NewWatcher(opts WatcherOptions) *Watcher {
-	w := &Watcher{roused: make(chan struct{}, 1), begun: time.Now(), watched: map[*watched]struct{}{}, byWatch: map[int32]*watched{}}
+	w := &Watcher{roused: make(chan struct{}, 1), begun: time.Now(), watched: map[*watched]struct{}{}, byWatch: map[int32][]*watched{}}
 	if opts.Poll {
 		return w
 	}
@@ -78,53 +83,86 @@ func NewWatcher(opts WatcherOptions) *Watcher {
 	return w
 }
 
-// Add has wake called when a request may be in dir, once at first. wake must not
-// block, is called by one goroutine at a time for all directories, and not any
-// more soon after remove has returned.
-func (w *Watcher) Add(dir string, wake func()) (remove func(), err error) {
+// Guard has changed called when something directly in dir is moved or removed, or
+// dir itself is, and when that may have been missed. Not sure: it may happen
+// without. changed is to be as wake is for Add.
+func (w *Watcher) Guard(dir string, changed func()) (remove func(), sure bool) {
+	none := func() {}
+	d, err := opened(dir)
+	if err != nil {
+		return none, false
+	}
+	d.wake, d.stir = changed, changed
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || !w.watchLocked(d, unix.IN_MOVED_FROM|unix.IN_DELETE|unix.IN_MOVE_SELF|unix.IN_DELETE_SELF) {
+		d.dir.Close()
+		return none, false
+	}
+	return sync.OnceFunc(func() { w.remove(d) }), local(d.dir)
+}
+
+func opened(dir string) (*watched, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &watched{dir: os.NewFile(uintptr(fd), dir), watch: -1}, nil
+}
+
+// Add has wake called when a request may be in dir, once at first, and stir when
+// something came that is none: that has time, and is not told apart where no
+// events come. Both must not block, are called by one goroutine at a time for all
+// directories, and not any more soon after remove has returned.
+func (w *Watcher) Add(dir string, wake, stir func()) (remove func(), err error) {
+	d, err := opened(dir)
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeInternal, "watch the requests: %w", err)
 	}
-	d := &watched{dir: os.NewFile(uintptr(fd), dir), wake: wake, watch: -1, again: true, every: pollMin, due: time.Now()}
+	d.wake, d.stir, d.most, d.again, d.every, d.due = wake, stir, pollMax, true, pollMin, time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		d.dir.Close()
 		return nil, caisson.Errorf(caisson.CodeInternal, "watch the requests: the watcher is closed")
 	}
-	w.watchLocked(d)
+	if w.watchLocked(d, unix.IN_CREATE|unix.IN_MOVED_TO) && local(d.dir) {
+		d.most = lookMax
+	}
 	w.watched[d] = struct{}{}
 	w.rouse()
 	return sync.OnceFunc(func() { w.remove(d) }), nil
 }
 
-// watchLocked asks for events. Where the user has no more watches there are none.
-func (w *Watcher) watchLocked(d *watched) {
+// watchLocked asks for events, and tells whether there are any: the user may have
+// no more watches.
+func (w *Watcher) watchLocked(d *watched, mask uint32) bool {
 	if w.events == nil {
-		return
+		return false
 	}
 	_ = w.events.control(func(fd int) { // the file is open
 		at := fmt.Sprintf("/proc/self/fd/%d", d.dir.Fd())
-		if wd, err := unix.InotifyAddWatch(fd, at, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR); err == nil {
+		if wd, err := unix.InotifyAddWatch(fd, at, mask|unix.IN_ONLYDIR|unix.IN_MASK_ADD); err == nil {
 			d.watch = int32(wd)
-			w.byWatch[d.watch] = d
+			w.byWatch[d.watch] = append(w.byWatch[d.watch], d)
 		}
 	})
+	return d.watch >= 0
 }
 
 func (w *Watcher) remove(d *watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, there := w.watched[d]; !there {
+	d.dir.Close()
+	delete(w.watched, d)
+	others := slices.DeleteFunc(w.byWatch[d.watch], func(other *watched) bool { return other == d })
+	if w.byWatch[d.watch] = others; len(others) > 0 {
 		return
 	}
-	delete(w.watched, d)
-	if d.watch >= 0 && w.byWatch[d.watch] == d {
-		delete(w.byWatch, d.watch)
+	delete(w.byWatch, d.watch)
+	if d.watch >= 0 && !w.closed {
 		_ = w.events.control(func(fd int) { _, _ = unix.InotifyRmWatch(fd, uint32(d.watch)) }) // it is open
 	}
-	d.dir.Close()
 }
 
 // Close releases what the watcher holds; Run ends.
@@ -137,6 +175,11 @@ func (w *Watcher) Close() error {
 	w.closed = true
 	for d := range w.watched {
 		d.dir.Close()
+	}
+	for _, all := range w.byWatch {
+		for _, d := range all {
+			d.dir.Close()
+		}
 	}
 	clear(w.watched)
 	clear(w.byWatch)
@@ -236,11 +279,25 @@ func (d *watched) look() bool {
 	d.seen, d.again, d.heard = st.Mtim, changed, false
 	switch {
 	case d.watch >= 0 && !d.deaf:
-		d.every = pollMax
+		d.every = d.most
 	case wake:
 		d.every = pollMin
 	default:
-		d.every = min(2*d.every, pollMax)
+		d.every = min(2*d.every, d.most)
 	}
 	return wake
+}
+
+// locals are file systems in which nothing can be changed but through this
+// kernel, by the numbers of statfs(2), so that it has events of all that is. In
+// one that is not listed, or that another kernel shares, things may happen
+// without.
+var locals = [...]int64{
+	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.BCACHEFS_SUPER_MAGIC,
+	unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
+}
+
+func local(dir *os.File) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(int(dir.Fd()), &st) == nil && slices.Contains(locals[:], int64(uint32(st.Type))) //nolint:gosec,unconvert // the field's type differs by architecture
 }

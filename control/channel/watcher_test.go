@@ -55,8 +55,8 @@ func TestWatcher(t *testing.T) {
 		t.Run(fmt.Sprintf("poll=%v", poll), func(t *testing.T) {
 			w := watch(t, channel.WatcherOptions{Poll: poll})
 			f, _ := open(t)
-			woken := make(wakes, 1)
-			remove, err := w.Add(f.Requests(), woken.wake)
+			woken, stirred := make(wakes, 1), make(wakes, 1)
+			remove, err := w.Add(f.Requests(), woken.wake, stirred.wake)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,6 +79,17 @@ func TestWatcher(t *testing.T) {
 				}
 				f.Claim(id(100 + n))
 			}
+			what := stirred
+			if poll {
+				what = woken // nothing tells what it was
+			}
+			for len(what) > 0 {
+				<-what
+			}
+			if err := os.WriteFile(filepath.Join(f.Requests(), "other"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			what.await(t, "something else")
 			remove()
 			remove()
 		})
@@ -96,13 +107,13 @@ func TestWatcherLosesNothing(t *testing.T) {
 		if floods.Add(1) == 1 {
 			<-block // Run is held while the queue fills
 		}
-	})
+	}, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer remove()
 	woken := make(wakes, 1)
-	removeQuiet, err := w.Add(quiet.Requests(), woken.wake)
+	removeQuiet, err := w.Add(quiet.Requests(), woken.wake, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,11 +141,11 @@ func TestWatcherLosesNothing(t *testing.T) {
 func TestWatcherOfManyAndNone(t *testing.T) {
 	w := channel.NewWatcher(channel.WatcherOptions{})
 	f, _ := open(t)
-	if _, err := w.Add(filepath.Join(f.Requests(), "none"), func() {}); err == nil {
+	if _, err := w.Add(filepath.Join(f.Requests(), "none"), func() {}, func() {}); err == nil {
 		t.Error("what is not there is watched")
 	}
 	woken := make(wakes, 1)
-	if _, err := w.Add(f.Requests(), woken.wake); err != nil { // before Run
+	if _, err := w.Add(f.Requests(), woken.wake, func() {}); err != nil { // before Run
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -145,7 +156,41 @@ func TestWatcherOfManyAndNone(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if _, err := w.Add(f.Requests(), woken.wake); err == nil {
+	if _, err := w.Add(f.Requests(), woken.wake, func() {}); err == nil {
 		t.Error("a closed watcher watches")
+	}
+}
+
+// All who watch a directory are told, and of what is in it who guards it.
+func TestWatchedBySeveral(t *testing.T) {
+	w := watch(t, channel.WatcherOptions{})
+	f, dir := open(t)
+	one, other, changed := make(wakes, 1), make(wakes, 1), make(wakes, 1)
+	removeOne, err := w.Add(f.Requests(), one.wake, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Add(f.Requests(), other.wake, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	one.await(t, "at first")
+	other.await(t, "at first")
+	send(t, f, id(1), "{}")
+	one.await(t, "a request")
+	other.await(t, "a request")
+	removeOne()
+	send(t, f, id(2), "{}")
+	other.await(t, "a request, and the other watches no more")
+
+	unguard, _ := w.Guard(dir, changed.wake)
+	reopen(t, dir)
+	changed.await(t, "the channel was taken")
+	unguard()
+	unguard()
+	if _, sure := w.Guard(filepath.Join(dir, "none"), changed.wake); sure {
+		t.Error("what is not there is guarded")
+	}
+	if _, sure := watch(t, channel.WatcherOptions{Poll: true}).Guard(dir, changed.wake); sure {
+		t.Error("it is guarded without events")
 	}
 }

@@ -56,7 +56,7 @@ func start(t *testing.T, reply func(*other, caisson.ControlRequest)) *other {
 		case woken <- struct{}{}:
 		default:
 		}
-	})
+	}, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}

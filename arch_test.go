@@ -24,6 +24,7 @@ var layers = map[string]int{
 	"internal/glob":        0,
 	"capture":              0,
 	"guest/outlet":         -1, // below guest/plan and guest/wire, which carry its options
+	"guest/pack":           -1,
 	"guest/plan":           0,
 	"process":              1,
 	"guest/wire":           0,

@@ -178,5 +178,5 @@ var codeTable = []CodeInfo{
 	{CodeTaskConflict, false, 409, 1, "it does not go together with what the task is", "See it with `caisson task show`."},
 	{CodeTaskUnfinished, false, 409, 1, "the task is not finished", "See what is open with `caisson task next`."},
 	{CodeWorkflowInvalid, false, 400, 78, "a workflow file is not valid", "Correct the file at the line named."},
-	{CodeProgramMissing, false, 404, 1, "the program of a declared verb is not there", "Nothing was done. A person installs it, or corrects `run` of the verb in their config; `caisson doctor` looks for it."},
+	{CodeProgramMissing, false, 404, 1, "the program of a declared verb is not there", "Nothing was done. A person installs it, or corrects `run` of the verb in their config; `caisson doctor` looks for it. If that finds it, `caisson sandbox start` tells where the process that serves the sandbox looks."},
 }

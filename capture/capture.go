@@ -86,9 +86,6 @@ func New(opts Options) *Writer {
 	if opts.SpillCap <= 0 {
 		opts.SpillCap = DefaultSpillCap
 	}
-	if opts.SpillRoom <= 0 {
-		opts.SpillRoom = DefaultSpillRoom
-	}
 	if opts.Read == "" {
 		opts.Read = "read it in parts: %s"
 	}

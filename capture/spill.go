@@ -36,7 +36,7 @@ func newSpill(o Options) (*spill, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of spills: %w", err)
 	}
-	room, err := roomIn(dir, o)
+	room, err := RoomIn(dir, o.SpillRoom, o.SpillFloor)
 	if err != nil {
 		return nil, err
 	}
@@ -47,23 +47,28 @@ func newSpill(o Options) (*spill, error) {
 	return &spill{file: f, hash: sha256.New(), cap: min(o.SpillCap, room), path: o.SpillPath, buf: make([]byte, 0, spillBuf)}, nil
 }
 
-// roomIn is how much one more spill may take in a directory. An error: nothing.
-func roomIn(dir string, o Options) (int64, error) {
+// RoomIn is how much one more file may take in a directory of spills, all of which
+// may have most bytes together (0: DefaultSpillRoom) and leave floor bytes free on
+// their disk. An error: nothing.
+func RoomIn(dir string, most, floor int64) (int64, error) {
+	if most <= 0 {
+		most = DefaultSpillRoom
+	}
 	used, err := usedIn(dir)
 	if err != nil {
 		return 0, fmt.Errorf("look at the other spills: %w", err)
 	}
-	room := o.SpillRoom - used
+	room := most - used
 	if room <= 0 {
-		return 0, fmt.Errorf("the other spills have %d bytes, and all of them may have %d", used, o.SpillRoom)
+		return 0, fmt.Errorf("the other spills have %d bytes, and all of them may have %d", used, most)
 	}
 	var disk unix.Statfs_t
 	if unix.Statfs(dir, &disk) != nil {
 		return room, nil // a system that does not tell is not full
 	}
 	free := int64(disk.Bavail) * int64(disk.Bsize) //nolint:gosec,unconvert // no disk is that large; the type differs by system
-	if room = min(room, free-o.SpillFloor); room <= 0 {
-		return 0, fmt.Errorf("%d bytes are free on the disk, and %d must stay free", free, o.SpillFloor)
+	if room = min(room, free-floor); room <= 0 {
+		return 0, fmt.Errorf("%d bytes are free on the disk, and %d must stay free", free, floor)
 	}
 	return room, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/wire"
 )
 
@@ -48,7 +49,7 @@ func newLiar(tb testing.TB) (net.Conn, *liar, func() string) {
 func connect(tb testing.TB) (*guest.Client, *liar) {
 	tb.Helper()
 	host, l, nonce := newLiar(tb)
-	go func() { _ = l.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: nonce()}) }()
+	go func() { _ = l.out.Control(wire.TypeHello, 0, &wire.Hello{Version: wire.Version, Nonce: nonce()}) }()
 	c, err := guest.Connect(context.Background(), host, guest.Options{})
 	if err != nil {
 		tb.Fatal(err)
@@ -63,14 +64,14 @@ func (l *liar) drain() { _, _ = io.Copy(io.Discard, l.conn) }
 func TestWrongHello(t *testing.T) {
 	for name, answer := range map[string]func(l *liar, nonce string){
 		"version": func(l *liar, nonce string) {
-			_ = l.out.Control(wire.TypeHello, 0, wire.Hello{Version: 99, Nonce: nonce})
+			_ = l.out.Control(wire.TypeHello, 0, &wire.Hello{Version: 99, Nonce: nonce})
 		},
-		"nonce": func(l *liar, _ string) { _ = l.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version}) },
+		"nonce": func(l *liar, _ string) { _ = l.out.Control(wire.TypeHello, 0, &wire.Hello{Version: wire.Version}) },
 		"type":  func(l *liar, _ string) { _ = l.out.Control(wire.TypeHeld, 0, nil) },
 		"stream": func(l *liar, n string) {
-			_ = l.out.Control(wire.TypeHello, 1, wire.Hello{Version: wire.Version, Nonce: n})
+			_ = l.out.Control(wire.TypeHello, 1, &wire.Hello{Version: wire.Version, Nonce: n})
 		},
-		"no JSON":  func(l *liar, _ string) { _, _ = l.conn.Write([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1, '{'}) },
+		"half":     func(l *liar, _ string) { _, _ = l.conn.Write([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1, '{'}) },
 		"too long": func(l *liar, _ string) { _, _ = l.conn.Write([]byte{1, 0, 0, 0, 0, 0xff, 0, 0, 0}) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,6 +101,9 @@ func TestWrongHello(t *testing.T) {
 	})
 }
 
+// packed is the body of a frame.
+func packed(v pack.Value) string { return string(pack.Bytes(v)) }
+
 // raw is a frame as bytes.
 func raw(t wire.Type, stream uint32, body string) []byte {
 	b := make([]byte, wire.HeaderSize)
@@ -110,26 +114,26 @@ func raw(t wire.Type, stream uint32, body string) []byte {
 }
 
 func TestBreachesEndTheGuest(t *testing.T) {
-	held := string(raw(wire.TypeHeld, 1, `{"holder":2,"pid":3}`))
+	held := string(raw(wire.TypeHeld, 1, packed(&wire.Held{Holder: 2, PID: 3})))
 	window := string(raw(wire.TypeOut, 1, string(make([]byte, wire.MaxData))))
 	for name, frames := range map[string]string{
 		"unknown stream":     string(raw(wire.TypeOut, 9, "x")),
-		"hello again":        string(raw(wire.TypeHello, 0, "{}")),
+		"hello again":        string(raw(wire.TypeHello, 0, "")),
 		"held twice":         held + held,
-		"ended unheld":       string(raw(wire.TypeEnded, 1, "{}")),
-		"ended twice":        held + string(raw(wire.TypeEnded, 1, "{}")) + string(raw(wire.TypeEnded, 1, "{}")),
+		"ended unheld":       string(raw(wire.TypeEnded, 1, "")),
+		"ended twice":        held + string(raw(wire.TypeEnded, 1, "")) + string(raw(wire.TypeEnded, 1, "")),
 		"closed unended":     held + string(raw(wire.TypeClosed, 1, "")),
-		"failed after held":  held + string(raw(wire.TypeFailed, 1, `{"code":"not-found"}`)),
-		"no such code":       string(raw(wire.TypeFailed, 1, `{"code":"made-up"}`)),
-		"cancelled by whom":  string(raw(wire.TypeFailed, 1, `{"code":"cancelled"}`)),
-		"deadline of whom":   string(raw(wire.TypeFailed, 1, `{"code":"deadline"}`)),
-		"its own refusal":    string(raw(wire.TypeFailed, 1, `{"code":"network-refused"}`)),
-		"held is no JSON":    string(raw(wire.TypeHeld, 1, `{`)),
-		"status 1000":        held + string(raw(wire.TypeEnded, 1, `{"code":1000}`)),
-		"negative usage":     held + string(raw(wire.TypeEnded, 1, `{"cpu":-1}`)),
+		"failed after held":  held + string(raw(wire.TypeFailed, 1, packed(&wire.Failed{Code: "not-found"}))),
+		"no such code":       string(raw(wire.TypeFailed, 1, packed(&wire.Failed{Code: "made-up"}))),
+		"cancelled by whom":  string(raw(wire.TypeFailed, 1, packed(&wire.Failed{Code: "cancelled"}))),
+		"deadline of whom":   string(raw(wire.TypeFailed, 1, packed(&wire.Failed{Code: "deadline"}))),
+		"its own refusal":    string(raw(wire.TypeFailed, 1, packed(&wire.Failed{Code: "network-refused"}))),
+		"held is half":       string(raw(wire.TypeHeld, 1, "\x02")),
+		"status 1000":        held + string(raw(wire.TypeEnded, 1, packed(&wire.Ended{Code: 1000}))),
+		"negative usage":     held + string(raw(wire.TypeEnded, 1, packed(&wire.Ended{CPU: -1}))),
 		"not asked for":      held + string(raw(wire.TypeErr, 1, "x")),
 		"empty output":       held + string(raw(wire.TypeOut, 1, "")),
-		"done for a command": held + string(raw(wire.TypeDone, 1, "{}")),
+		"done for a command": held + string(raw(wire.TypeDone, 1, "")),
 		"credit unsent":      held + string(raw(wire.TypeCredit, 1, "\x20\x00\x00\x00\x01")),
 		"credit of another":  held + string(raw(wire.TypeCredit, 1, "\x21\x00\x00\x00\x01")),
 		"over the window":    held + window + window + window + window + window,
@@ -180,7 +184,7 @@ func TestListsAreBounded(t *testing.T) {
 					_ = l.in.Skip(h.Length)
 				}
 				go l.drain()
-				_, _ = l.conn.Write(append(raw(wire.TypeOut, 1, "["+strings.Repeat(one+",", n-1)+one+"]"), raw(wire.TypeDone, 1, "{}")...))
+				_, _ = l.conn.Write(append(raw(wire.TypeOut, 1, "["+strings.Repeat(one+",", n-1)+one+"]"), raw(wire.TypeDone, 1, "")...))
 			}()
 			if err := ask(c); caisson.CodeOf(err) != want {
 				t.Errorf("%s with %d: %v, want %q", name, n, err, want)
@@ -198,7 +202,7 @@ func TestStopEndsWhatWasNotReleased(t *testing.T) {
 			_ = l.in.Skip(h.Length)
 		}
 		go l.drain()
-		_, _ = l.conn.Write(append(raw(wire.TypeHeld, 1, `{"holder":2,"pid":3}`), raw(wire.TypeOut, 1, "x")...))
+		_, _ = l.conn.Write(append(raw(wire.TypeHeld, 1, packed(&wire.Held{Holder: 2, PID: 3})), raw(wire.TypeOut, 1, "x")...))
 	}()
 	w := &blocked{free: make(chan struct{}), began: make(chan struct{}, 1)}
 	defer close(w.free)
@@ -237,7 +241,7 @@ func TestAGuestThatDoesNotEndACommandIsCutOff(t *testing.T) {
 		for h, err := l.in.Next(); err == nil; h, err = l.in.Next() {
 			_ = l.in.Skip(h.Length)
 			if h.Type == wire.TypeHold {
-				_ = l.out.Control(wire.TypeHeld, h.Stream, wire.Held{Holder: 2, PID: 3})
+				_ = l.out.Control(wire.TypeHeld, h.Stream, &wire.Held{Holder: 2, PID: 3})
 			}
 		}
 	}()
@@ -258,10 +262,10 @@ func TestAGuestThatDoesNotEndACommandIsCutOff(t *testing.T) {
 // FuzzFrames lets a guest say anything after its hello: the host neither panics
 // nor hangs, and keeps what it holds within its bounds.
 func FuzzFrames(f *testing.F) {
-	f.Add(raw(wire.TypeHeld, 1, `{"holder":2,"pid":3}`))
-	f.Add(append(raw(wire.TypeHeld, 1, `{"holder":2,"pid":3}`), raw(wire.TypeEnded, 1, `{"code":3,"closed":true}`)...))
-	f.Add(append(raw(wire.TypeOut, 2, "[]"), raw(wire.TypeDone, 2, `{"total":1}`)...))
-	f.Add(append(raw(wire.TypeFailed, 1, `{"code":"not-found","message":"m"}`), raw(wire.TypeFailed, 2, `{"code":"x"}`)...))
+	f.Add(raw(wire.TypeHeld, 1, packed(&wire.Held{Holder: 2, PID: 3})))
+	f.Add(append(raw(wire.TypeHeld, 1, packed(&wire.Held{Holder: 2, PID: 3})), raw(wire.TypeEnded, 1, packed(&wire.Ended{Code: 3, Closed: true}))...))
+	f.Add(append(raw(wire.TypeOut, 2, "[]"), raw(wire.TypeDone, 2, packed(&wire.Done{Total: 1}))...))
+	f.Add(append(raw(wire.TypeFailed, 1, packed(&wire.Failed{Code: "not-found", Message: "m"})), raw(wire.TypeFailed, 2, packed(&wire.Failed{Code: "x"}))...))
 	f.Fuzz(func(t *testing.T, frames []byte) {
 		c, l := connect(t)
 		done := make(chan struct{})

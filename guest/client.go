@@ -26,6 +26,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/outlet"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/wire"
 )
 
@@ -166,7 +167,7 @@ func (c *Client) greet(ctx context.Context) error {
 	if c.egress != nil {
 		hello.Outlet = &outlet.Options{Ports: c.opts.Egress.Ports()}
 	}
-	err := c.out.Control(wire.TypeHello, 0, hello)
+	err := c.out.Control(wire.TypeHello, 0, &hello)
 	if err == nil {
 		err = tell(c.readHello(nonce))
 	}
@@ -241,15 +242,14 @@ var sayable = [...]caisson.Code{
 
 // parseFailed reads an error of the guest.
 func parseFailed(body []byte) (*caisson.Error, error) {
-	e := &caisson.Error{}
-	if err := wire.Decode(body, e); err != nil {
+	var e wire.Failed
+	if err := wire.Decode(body, &e); err != nil {
 		return nil, breach("its error cannot be read: %w", err)
 	}
 	if !slices.Contains(sayable[:], e.Code) {
 		return nil, breach("its error has the code %.40q", string(e.Code))
 	}
-	e.Detail = nil // which the host alone gives a meaning
-	return e, nil
+	return &caisson.Error{Code: e.Code, Message: e.Message, Hint: e.Hint}, nil
 }
 
 func breach(format string, args ...any) error {
@@ -318,7 +318,7 @@ func tell(err error) error {
 }
 
 // open gives s a number and sends its first frame.
-func (c *Client) open(s stream, t wire.Type, body any) (uint32, error) {
+func (c *Client) open(s stream, t wire.Type, body pack.Value) (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {

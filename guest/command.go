@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/wire"
 )
 
@@ -126,7 +127,7 @@ func (p *command) isHeld(ctx context.Context) bool {
 func (p *command) begin(ctx context.Context, req wire.Hold) (caisson.Process, error) {
 	var err error
 	p.mu.Lock() // frames for p wait until it knows its number
-	p.id, err = p.c.open(p, wire.TypeHold, req)
+	p.id, err = p.c.open(p, wire.TypeHold, &req)
 	p.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -229,7 +230,7 @@ func (p *command) Stop(cause caisson.Cause) {
 		p.dropLocked()
 	case phaseReleased:
 		p.cause = cause
-		_ = p.c.out.Control(wire.TypeStop, p.id, wire.Stop{Grace: p.grace}) // a lost guest is told by lost
+		_ = p.c.out.Control(wire.TypeStop, p.id, &wire.Stop{Grace: p.grace}) // a lost guest is told by lost
 		p.backup = time.AfterFunc(p.grace+endBound, func() {
 			p.c.cut(breach("it did not end a command within %v of its grace", endBound))
 		})
@@ -248,12 +249,14 @@ func (p *command) dropLocked() {
 }
 
 // Resize implements caisson.Process.
-func (p *command) Resize(size caisson.Winsize) error { return p.ask(wire.TypeResize, size) }
+func (p *command) Resize(size caisson.Winsize) error {
+	return p.ask(wire.TypeResize, &wire.Resize{Size: size})
+}
 
 // Signal implements caisson.Process.
-func (p *command) Signal(sig int) error { return p.ask(wire.TypeSignal, wire.Signal{Signal: sig}) }
+func (p *command) Signal(sig int) error { return p.ask(wire.TypeSignal, &wire.Signal{Signal: sig}) }
 
-func (p *command) ask(t wire.Type, body any) error {
+func (p *command) ask(t wire.Type, body pack.Value) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {

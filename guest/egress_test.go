@@ -67,7 +67,7 @@ func liarWithWay(tb testing.TB, way caisson.Egress) (*guest.Client, *net.UnixCon
 	_ = theirs.Close()
 	host, l, nonce := newLiar(tb)
 	go func() {
-		_ = l.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: nonce(), Mode: outlet.ModeRedirect})
+		_ = l.out.Control(wire.TypeHello, 0, &wire.Hello{Version: wire.Version, Nonce: nonce(), Mode: outlet.ModeRedirect})
 	}()
 	c, err := guest.Connect(context.Background(), host, guest.Options{Egress: way, Outlet: os.NewFile(uintptr(fds[0]), "host")})
 	if err != nil {
@@ -340,7 +340,7 @@ func TestGuestWithoutWayOut(t *testing.T) {
 	}
 	defer unix.Close(fds[1])
 	host, l, nonce := newLiar(t)
-	go func() { _ = l.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: nonce()}) }()
+	go func() { _ = l.out.Control(wire.TypeHello, 0, &wire.Hello{Version: wire.Version, Nonce: nonce()}) }()
 	_, err = guest.Connect(context.Background(), host, guest.Options{Egress: &gate{}, Outlet: os.NewFile(uintptr(fds[0]), "host")})
 	if caisson.CodeOf(err) != caisson.CodeGuestProtocol {
 		t.Errorf("%v", err)

@@ -156,7 +156,7 @@ func (f files) run(ctx context.Context, req wire.File, data []byte, limit int64)
 		return nil, wire.Done{}, caisson.Errorf(caisson.CodePathInvalid, "a path cannot hold a NUL byte")
 	}
 	op := &fileOp{credit: wire.NewCredit(), ended: make(chan struct{}), ring: wire.NewRing()}
-	id, err := f.c.open(op, wire.TypeFile, req)
+	id, err := f.c.open(op, wire.TypeFile, &req)
 	if err != nil {
 		return nil, wire.Done{}, err
 	}

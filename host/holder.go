@@ -99,7 +99,9 @@ func (h *Host) Serve(ctx context.Context, id caisson.RunID, opts ServeOptions) (
 	return r, err
 }
 
-// newRecording makes the file that a session's terminal is recorded in.
+// newRecording makes the file that a session's terminal is recorded in. It has the
+// bounds of long outputs, and its place is among those of its run; where there is
+// no room for it, the session goes on and the recording says why it holds nothing.
 func (h *Host) newRecording(r caisson.Run, me caisson.InstanceID, size caisson.Winsize) (*terminal.Recording, error) {
 	dir := filepath.Join(h.Paths.Spill(), string(r.ID))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -112,8 +114,13 @@ func (h *Host) newRecording(r caisson.Run, me caisson.InstanceID, size caisson.W
 	if isShell(r.Spec) {
 		words = []string{"shell"}
 	}
+	why := ""
+	room, err := capture.RoomIn(dir, 0, h.Config.Floors.Disk)
+	if err != nil {
+		why = "the terminal is not recorded: " + err.Error()
+	}
 	return terminal.NewRecording(terminal.RecordingOptions{
-		Path: filepath.Join(dir, string(me)+".cast"), Cap: capture.DefaultSpillCap, Size: size,
+		Path: filepath.Join(dir, string(me)+".cast"), Cap: min(capture.DefaultSpillCap, room), Why: why, Size: size,
 		Command: strings.Join(words, " "), Term: h.env("TERM"),
 	})
 }

@@ -35,6 +35,7 @@ type BoxRemoval struct {
 	// Why it is kept; empty: it can go.
 	Why  string       `json:"why,omitempty"`
 	Code caisson.Code `json:"code,omitempty"`
+	Hint string       `json:"hint,omitempty"` // what to do about that
 }
 
 // Removed is a sandbox that was removed.
@@ -136,7 +137,7 @@ func (h *Host) inspectBox(ctx context.Context, r caisson.Run, tasks []caisson.Ta
 		}
 	}
 	if err := h.unheld(ctx, ws.ID); err != nil {
-		one.Why, one.Code = caisson.AsError(err).Error(), caisson.CodeOf(err)
+		one.Why, one.Code, one.Hint = caisson.AsError(err).Error(), caisson.CodeOf(err), caisson.AsError(err).HintText()
 		return one, nil
 	}
 	if want.Purge && ws.ID != "" && !ws.Removed {
@@ -163,7 +164,7 @@ func (h *Host) inspectPurge(ctx context.Context, one *BoxRemoval, r caisson.Run,
 		opts.Driver = ""
 	}
 	opts.Unknown = slices.DeleteFunc(opts.Unknown, func(text string) bool { return text == unsureBox(one.Sandbox, r.ID) })
-	opts.Runs = slices.DeleteFunc(opts.Runs, func(text string) bool { return text == "run "+string(r.ID) })
+	opts.Runs = slices.DeleteFunc(opts.Runs, func(run caisson.RunID) bool { return run == r.ID || slices.Contains(one.Sessions, run) })
 	found, err := h.workspaces.Inspect(ctx, ws, opts)
 	if err != nil {
 		return err
@@ -174,7 +175,10 @@ func (h *Host) inspectPurge(ctx context.Context, one *BoxRemoval, r caisson.Run,
 	decided := Removal{ws.ID, ws.Name, ws.Branch, ws.Path, workspace.Decide(found, workspace.Ask{Batch: true}), found}
 	one.Purge = &decided
 	if err := decided.Err(); err != nil {
-		one.Why, one.Code = decided.Why, caisson.CodeOf(err)
+		one.Why, one.Code, one.Hint = decided.Why, caisson.CodeOf(err), decided.Hint
+		if one.Code == caisson.CodeWorkspaceDirty {
+			one.Hint = workspace.Ending(found.Losses) + fmt.Sprintf("Without --purge the workspace stays, and `caisson workspace rm %s` asks about it.", ws.Name)
+		}
 	}
 	return nil
 }
@@ -215,7 +219,7 @@ func (h *Host) RemoveBoxes(ctx context.Context, list []BoxRemoval, purge bool) (
 	removed := []Removed{}
 	for _, one := range list {
 		if one.Why != "" {
-			return removed, caisson.Errorf(one.Code, "nothing was removed: the sandbox of run %s is kept: %s", one.Run, one.Why).With("kept", one)
+			return removed, caisson.Errorf(one.Code, "nothing was removed: the sandbox of run %s is kept: %s", one.Run, one.Why).WithHint("%s", one.Hint).With("kept", one)
 		}
 	}
 	for _, one := range list {

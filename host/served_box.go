@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/process"
@@ -95,10 +96,12 @@ func (h *Host) restBox(ctx context.Context, record *caisson.SandboxRecord, lost 
 	return nil
 }
 
-// retire removes what is left of a served run that ends for good.
+// retire removes what is left of a served run that ends for good, and ends the
+// sessions in it that wait or are paused: there is nothing that they could go on in.
 func (h *Host) retire(ctx context.Context, r caisson.Run) error {
+	errs := []error{h.endWithin(ctx, r)}
 	records, err := h.Ledger.Sandboxes(ctx, caisson.SandboxFilter{Run: r.ID, States: unremoved()})
-	errs := []error{err}
+	errs = append(errs, err)
 	for _, record := range records {
 		if record.State == caisson.SandboxRunning { // its box was swept
 			record.State = caisson.SandboxStopped
@@ -107,6 +110,30 @@ func (h *Host) retire(ctx context.Context, r caisson.Run) error {
 		record.State = caisson.SandboxRemoved
 		errs = append(errs, h.Ledger.PutSandbox(ctx, record))
 		h.dropChannel(ctx, record.ID)
+	}
+	return errors.Join(errs...)
+}
+
+// endWithin has the sessions of a served run end. Who drives one ends it; one that
+// nobody drives is ended here.
+func (h *Host) endWithin(ctx context.Context, r caisson.Run) error {
+	within, err := h.Ledger.Runs(ctx, caisson.RunFilter{Parent: r.ID, States: unended()})
+	errs := []error{err}
+	for _, s := range within {
+		s, err := h.Ledger.AskCancel(ctx, s.ID, caisson.CauseParent, "caisson")
+		if caisson.CodeOf(err) == caisson.CodeStateInvalid {
+			continue // it has just ended
+		}
+		driven := false
+		if err == nil && !s.State.Terminal() {
+			s, driven, err = h.Driven(ctx, s)
+		}
+		if err == nil && !driven && !s.State.Terminal() {
+			_, err = h.Drive(ctx, s.ID, DriveOptions{})
+		}
+		if err != nil && caisson.CodeOf(err) != caisson.CodeLeaseHeld { // somebody has just taken it up, and sees it
+			errs = append(errs, fmt.Errorf("end session %s: %w", s.ID, err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -239,8 +239,26 @@ func (s *session) checkSettings() Finding {
 // where they would run.
 func (s *session) checkPrograms(ctx context.Context) Finding {
 	f := Finding{What: "verbs", OK: true, Says: "the programs of those that the config declares are there"}
-	if err := checkPrograms(ctx, s.verbs()); err != nil {
+	all := s.verbs()
+	if err := checkPrograms(ctx, all); err != nil {
 		f.OK, f.Says, f.Fix = false, caisson.AsError(err).Error(), caisson.AsError(err).HintText()
 	}
+	outside := slices.DeleteFunc(all, func(t caisson.Tool) bool { return t.Spec().Reach != caisson.ReachOutside })
+	if !f.OK && caisson.CodeOf(checkPrograms(ctx, outside)) == caisson.CodeProgramMissing {
+		pid := os.Getpid()
+		f.Says += fmt.Sprintf("; process %d, which serves the sandbox, looks on this machine in the PATH that it was started with: %s", pid, pathOf(s.outer))
+		f.Fix = fmt.Sprintf("Install the program there, or correct `run` of the verb. If `caisson doctor` finds it, your PATH is another: `kill %d` ends that process and the sessions in its sandboxes, "+
+			"and `caisson sandbox start %s` starts one with your PATH.", pid, s.run.ID)
+	}
 	return f
+}
+
+// pathOf is the PATH of an environment.
+func pathOf(env []string) string {
+	for _, entry := range env {
+		if path, is := strings.CutPrefix(entry, "PATH="); is {
+			return path
+		}
+	}
+	return ""
 }

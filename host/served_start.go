@@ -180,7 +180,7 @@ func (s *session) sameTree(ctx context.Context) error {
 		return err
 	case changed: // nobody else has kept it meanwhile: the workspace is this run's
 		return caisson.Errorf(caisson.CodeWorkspaceDirty, "the workspace changed while its sandbox was made anew").
-			WithHint("See `caisson workspace log %s`: it was kept before and after. Then `caisson sandbox start %s` again.", s.run.ID, s.run.ID)
+			WithHint("See `caisson workspace log %s`: it was kept before and after. What was hidden and is not any more counts as changed. Then `caisson sandbox start %s` again.", s.run.ID, s.run.ID)
 	}
 	return nil
 }

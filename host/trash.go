@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -157,7 +156,7 @@ func (h *Host) users(ctx context.Context, ws caisson.Workspace) (workspace.Inspe
 	open, err := h.open(ctx)
 	for _, r := range open {
 		if r.Spec.Workspace == ws.ID && opts.Driver != string(r.ID) {
-			opts.Runs = append(opts.Runs, fmt.Sprintf("run %s", r.ID))
+			opts.Runs = append(opts.Runs, r.ID)
 		}
 	}
 	return opts, err

@@ -129,7 +129,10 @@ func (h *Host) checkVerbs(ctx context.Context, verbs []declared.Verb) (says stri
 	if inside := len(verbs) - len(outside); inside > 0 {
 		says += fmt.Sprintf("; for those of %d that run inside, `caisson sandbox start` looks", inside)
 	}
-	return says, checkPrograms(ctx, declaredVerbs(outside, scene))
+	if err = checkPrograms(ctx, declaredVerbs(outside, scene)); caisson.CodeOf(err) == caisson.CodeProgramMissing {
+		err = caisson.AsError(err).WithHint("Install it, or correct `run` of the verb in your config.")
+	}
+	return says, err
 }
 
 // rulings are what the config says of the verbs that it declares.

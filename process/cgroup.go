@@ -172,15 +172,34 @@ func plain(err error) error {
 	return err
 }
 
-// writeControl writes a control file of the kernel, which is never made.
+// writeControl writes a control file of the kernel, which is never made. It uses
+// system calls of its own: package os asks the poller about each file, which it
+// is quicker to write.
 func writeControl(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
+	var fd int
+	err := again(func() (err error) {
+		fd, err = unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		return err
+	})
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	_, err = f.WriteString(value)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
+	defer unix.Close(fd)
+	err = again(func() error {
+		_, err := unix.Write(fd, []byte(value)) // all of it, or nothing
+		return err
+	})
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
 	}
-	return err
+	return nil
+}
+
+// again does what a signal has interrupted once more.
+func again(do func() error) error {
+	for {
+		if err := do(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }

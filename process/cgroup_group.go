@@ -49,13 +49,10 @@ type GroupSpec struct {
 func (c *Cgroups) Make(spec GroupSpec) *Group {
 	g := &Group{enforced: map[caisson.Control]string{}, why: map[caisson.Control]string{}}
 	name := groupPrefix + string(spec.ID)
-	unified := ""
 	if c == nil {
 		c = &Cgroups{}
 	}
-	if c.v2 != "" {
-		unified = unifiedParent(c.v2)
-	}
+	unified := sync.OnceValue(func() string { return unifiedParent(c.v2) }) // not asked for where version 1 has all
 	for _, k := range controllers(spec.Limits) {
 		var made error
 		switch {
@@ -68,8 +65,8 @@ func (c *Cgroups) Make(spec GroupSpec) *Group {
 					g.oom = filepath.Join(dir, k.oom1)
 				}
 			}
-		case unified != "":
-			dir := filepath.Join(unified, name)
+		case c.v2 != "" && unified() != "":
+			dir := filepath.Join(unified(), name)
 			made = g.make(dir, k.v2)
 			if made == nil {
 				made = g.enter(dir)

@@ -122,7 +122,8 @@ func prepareBirth(p Program) (*birth, error) {
 		}
 		b.files = append(b.files, fd)
 	}
-	b.session = p.Attr.Setsid
+	b.session, b.slack = p.Attr.Setsid, uintptr(max(p.TimerSlack, 0))
+	b.turn = uint64(max(p.Turn, 0))
 	if who := p.Attr.Credential; who != nil {
 		b.setUser, b.uid, b.gid, b.dropGroups = true, uintptr(who.Uid), uintptr(who.Gid), !who.NoSetGroups
 	}

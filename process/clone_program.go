@@ -4,6 +4,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Cloner starts programs in new namespaces. The zero value is ready. A process
@@ -30,6 +31,14 @@ type Program struct {
 	Env   []string // all of it
 	Dir   string
 	Files []*os.File // become descriptors 0, 1, 2, …; at most FirstFreeFD; nil is not open
+	// TimerSlack is by how much its timers may be late, so that fewer of them
+	// interrupt it; 0: what this process has. What the program starts inherits it.
+	TimerSlack time.Duration
+	// Turn is how long it shall have the processor at once where others want it
+	// too, at least 0.1 ms; who wants it for a shorter time gets it sooner, and no
+	// more of it. 0: what this process has. What the program starts inherits it.
+	// Before Linux 6.12 all have the same.
+	Turn time.Duration
 	// Attr is honoured as by os.StartProcess in Setsid, Cloneflags, UidMappings,
 	// GidMappings, GidMappingsEnableSetgroups, Credential (without Groups),
 	// AmbientCaps, UseCgroupFD and CgroupFD, and in nothing else.

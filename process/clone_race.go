@@ -10,7 +10,8 @@ import (
 )
 
 // Start is os.StartProcess: the race detector keeps its own books of every
-// thread, which a child in the same memory would spoil.
+// thread, which a child in the same memory would spoil. TimerSlack and Turn,
+// which change nothing that is promised, are left as they are.
 func (c *Cloner) Start(p Program) (*os.Process, error) {
 	if len(p.Files) > FirstFreeFD {
 		return nil, fmt.Errorf("start program: %w", unix.EMFILE)

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,6 +64,63 @@ func said(t *testing.T, c *Cloner, line string, attr *syscall.SysProcAttr, files
 		t.Fatalf("%v, %v: %s", state, err, out)
 	}
 	return string(out)
+}
+
+// A program that may be late with its timers is, and one that is not told to be
+// has what this process has.
+func TestCloneTimerSlack(t *testing.T) {
+	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for slack, want := range map[time.Duration]int{0: own, 3 * time.Millisecond: 3_000_000} {
+		var c Cloner
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		child, err := c.Start(Program{
+			Path: "/bin/cat", Argv: []string{"cat", "/proc/self/timerslack_ns"}, Dir: "/", Files: []*os.File{nil, w, w},
+			Attr: &syscall.SysProcAttr{}, TimerSlack: slack,
+		})
+		w.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r)
+		r.Close()
+		if state, waitErr := child.Wait(); err != nil || waitErr != nil || !state.Success() || strings.TrimSpace(string(got)) != fmt.Sprint(want) {
+			t.Errorf("%v: %q, want %d (%v, %v)", slack, got, want, err, waitErr)
+		}
+	}
+}
+
+// So with its turns of the processor.
+func TestCloneTurn(t *testing.T) {
+	own, err := unix.SchedGetAttr(0, 0)
+	if err != nil || own.Runtime == 0 || own.Policy != unix.SCHED_NORMAL {
+		t.Skipf("this kernel tells of no turns: %+v, %v", own, err)
+	}
+	for turn, want := range map[time.Duration]uint64{0: own.Runtime, 300 * time.Microsecond: 300_000} {
+		var c Cloner
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		child, err := c.Start(Program{Path: "/bin/cat", Argv: []string{"cat"}, Dir: "/", Files: []*os.File{r}, Attr: &syscall.SysProcAttr{}, Turn: turn})
+		r.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := unix.SchedGetAttr(child.Pid, 0)
+		if err != nil || got.Runtime != want || got.Nice != own.Nice || got.Policy != own.Policy {
+			t.Errorf("%v: %+v, want %d (%v)", turn, got, want, err)
+		}
+		w.Close()
+		if _, err := child.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 const shows = `id -u; id -g; id -G; echo $$; pwd; /usr/bin/env; /bin/grep -E 'Cap(Inh|Prm|Amb)|SigBlk|SigIgn|SigCgt|NoNewPrivs' /proc/self/status; ps -o sid= -p $$ 2>/dev/null; ls -l /proc/self/fd | sed 's/.* \([0-9]* -> \)/\1/' | grep -v /proc/`

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -21,7 +22,8 @@ import (
 // RecordingOptions say what is recorded where.
 type RecordingOptions struct {
 	Path    string // made with mode 0600; its directory is there, and it is not
-	Cap     int64  // bytes of the file
+	Cap     int64  // bytes of the file; its header and its last line are there all the same
+	Why     string // what it says at its end when it has reached Cap; empty: that it has
 	Size    caisson.Winsize
 	Command string // for people
 	Term    string // the kind of terminal
@@ -40,6 +42,7 @@ type Recording struct {
 	began   time.Time
 	path    string
 	room    int64
+	why     string
 	kept    int64
 	total   int64 // bytes that were shown
 	part    []byte
@@ -57,7 +60,7 @@ func NewRecording(opts RecordingOptions) (*Recording, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make recording: %w", err)
 	}
-	r := &Recording{file: f, hash: sha256.New(), path: opts.Path, room: opts.Cap, began: time.Now()}
+	r := &Recording{file: f, hash: sha256.New(), path: opts.Path, room: opts.Cap, why: cmp.Or(opts.Why, capNote), began: time.Now()}
 	header := map[string]any{
 		"version": 2, "width": opts.Size.Cols, "height": opts.Size.Rows, "timestamp": r.began.Unix(), "command": opts.Command,
 	}
@@ -122,7 +125,7 @@ func (r *Recording) event(kind, data string) {
 	r.encode(kind, data)
 	if r.kept+int64(r.line.Len()) > r.room-noteRoom {
 		r.stopped = true
-		r.encode("m", capNote)
+		r.encode("m", r.why)
 	}
 	r.write(r.line.Bytes())
 }
@@ -156,7 +159,7 @@ func (r *Recording) Close() (caisson.Spill, error) {
 			r.event("o", string(r.part))
 		}
 		if r.stopped && r.err == nil {
-			r.err = errors.New(capNote)
+			r.err = errors.New(r.why)
 		}
 		if err := r.file.Close(); r.err == nil {
 			r.err = err

@@ -167,7 +167,7 @@ func Decide(i Inspection, ask Ask) Decision {
 	}
 	why := fmt.Sprintf("%s would be lost with workspace %s", Tally(i.Losses), name)
 	if ask.Batch {
-		return refuse(caisson.CodeWorkspaceDirty, why, "Remove it by itself, at a terminal: there you are asked.")
+		return refuse(caisson.CodeWorkspaceDirty, why, Ending(i.Losses)+"Remove it by itself, at a terminal: there you are asked.")
 	}
 	if ask.Word != "" && ask.Word == i.Digest() {
 		return permit(i, ModeDiscard)
@@ -178,6 +178,20 @@ func Decide(i Inspection, ask Ask) Decision {
 	}
 	d.Askable = true
 	return d
+}
+
+// Ending says how the runs are ended that could go on in a workspace.
+func Ending(losses []Loss) string {
+	var end []string
+	for _, l := range losses {
+		if run, is := strings.CutPrefix(string(l.What), "run "); is && l.Kind == LossRun {
+			end = append(end, "`caisson runs cancel "+run+"`")
+		}
+	}
+	if len(end) == 0 {
+		return ""
+	}
+	return "End what could go on in it: " + strings.Join(end, ", ") + ". "
 }
 
 func permit(i Inspection, mode Mode) Decision {

@@ -41,6 +41,7 @@ func (w *Workspaces) fetchFrom(ctx context.Context, from source, ws caisson.Work
 		err = failed("receive the commits of "+ws.Name, err)
 		if caisson.CodeOf(err) == caisson.CodeGitFailed {
 			caisson.AsError(err).Code = caisson.CodeImportHeld
+			err = w.namePaths(ctx, from, ws, box, wants, err)
 		}
 		return err
 	}

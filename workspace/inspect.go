@@ -22,9 +22,9 @@ const (
 
 // InspectOptions say what the caller knows.
 type InspectOptions struct {
-	Driver  string   // run that works in it now; then nothing is looked at
-	Runs    []string // that are not over and could go on in it
-	Unknown []string // what the caller could not find out
+	Driver  string          // run that works in it now; then nothing is looked at
+	Runs    []caisson.RunID // that are not over and could go on in it
+	Unknown []string        // what the caller could not find out
 	Import  ImportOptions
 }
 
@@ -89,7 +89,7 @@ func (w *Workspaces) Inspect(ctx context.Context, ws caisson.Workspace, opts Ins
 		l.lose(LossUnknown, what, "")
 	}
 	for _, run := range opts.Runs {
-		l.lose(LossRun, run, "it could be taken up again")
+		l.lose(LossRun, "run "+string(run), "it could be taken up again; `caisson runs cancel "+string(run)+"` ends it")
 	}
 	there := l.identity(ctx)
 	if found.Foreign {

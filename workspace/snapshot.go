@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,11 @@ const insideDeadline = 10 * time.Minute
 // are others: one that was renamed or copied over another, with its time, may be as
 // large and, as all that is checked out at once, as old. So it is for whoever is
 // inside: an owner with another number there costs one look at the content.
+//
+// What is hidden from what runs inside, git there cannot read. It is what the
+// kernel says is mounted in the tree and may not be read, which nobody inside can
+// make so; mounts that may be are the trees of submodules, which have looks of
+// their own. It stays in the index as it was there before, if it was.
 const gather = `set -eu
 parts='-c index.sparse=false -c core.splitIndex=true -c splitIndex.maxPercentChange=100 -c splitIndex.sharedIndexExpire=never -c core.checkStat=default -c core.trustctime=true'
 kept=$CAISSON_SHADOW/caisson-index
@@ -58,9 +64,36 @@ begin() {
 	[ "$sparse" ] || git ls-files -z | git update-index -z --no-skip-worktree --stdin
 	git $parts update-index -q --refresh >/dev/null || : # files that are as they were are not written anew
 }
+hidden=0
+beside=' ' # mounts that may be read, and what is mounted in those
+covers=$GIT_INDEX_FILE.covers
+plain() { # as proc(5) writes it
+	at=$(printf '%s' "$at" | sed 's/\\\([0-7][0-7][0-7]\)/\\0\1/g')
+	at=$(printf '%b.' "$at")
+	at=${at%.}
+}
+while read -r id parent _ _ at _; do
+	case $at in *\\*) plain ;; esac
+	case $at in "$CAISSON_TREE"/*) ;; *) continue ;; esac
+	case $beside in *" $parent "*) may=1 ;; *) may= ;; esac
+	if [ "$may" ] || [ -r "$at" ]; then
+		beside="$beside$id "
+		continue
+	fi
+	at=${at#"$CAISSON_TREE"/}
+	case $at in *[][*?\\]*)
+		at=$(printf '%s.' "$at" | sed 's/[][*?\\]/\\&/g')
+		at=${at%.}
+	esac
+	[ "$hidden" != 0 ] || printf '.\0' >"$covers"
+	# A pattern from its first character on: a plain path that is ignored git refuses, also one to be left out.
+	printf ':(exclude,top)\\%s\0:(exclude,top)\\%s/*\0' "${at#\\}" "${at#\\}" >>"$covers"
+	hidden=$((hidden + 1))
+done </proc/self/mountinfo
 gather() {
 	how=0
-	git $parts -c advice.addEmbeddedRepo=false -c core.safecrlf=false add -A --ignore-errors $sparse . >&2 || how=$?
+	if [ "$hidden" = 0 ]; then set -- .; else set -- --pathspec-from-file="$covers" --pathspec-file-nul; fi
+	git $parts -c advice.addEmbeddedRepo=false -c core.safecrlf=false add -A --ignore-errors $sparse "$@" >&2 || how=$?
 	if [ "$how" = 129 ] && [ "$sparse" ]; then # a git that adds those without being told to
 		sparse=
 		gather
@@ -73,7 +106,8 @@ if [ "$how" != 0 ] && ! usable; then
 	begin
 	gather
 fi
-partial=
+rm -f "$covers"
+partial=whole
 [ "$how" = 0 ] || partial=partial
 `
 
@@ -84,16 +118,16 @@ GIT_INDEX_FILE=$kept
 `
 
 // keep writes a snapshot as a commit, unless it is the last one again.
-const keep = gather + `
+const keep = gather + leaveOut + `
 tree=$(git $parts write-tree)` + keepIndex + `head=$(git rev-parse --verify --quiet HEAD || :)
 if [ "$tree" = "$CAISSON_TREE_BEFORE" ] && [ "$head" = "$CAISSON_HEAD_BEFORE" ]; then
-	echo "$head $tree $CAISSON_COMMIT_BEFORE $partial"
+	echo "$head $tree $CAISSON_COMMIT_BEFORE $partial $hidden"
 	exit 0
 fi
 GIT_AUTHOR_NAME=Caisson GIT_AUTHOR_EMAIL=caisson@localhost GIT_COMMITTER_NAME=Caisson GIT_COMMITTER_EMAIL=caisson@localhost
 export GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL
 commit=$(printf '%s\n' "$CAISSON_MESSAGE" | git -c commit.gpgSign=false commit-tree "$tree" ${head:+-p "$head"})
-echo "${head:-none} $tree $commit $partial"
+echo "${head:-none} $tree $commit $partial $hidden"
 `
 
 // Snapshot is a tree as it was at one moment.
@@ -103,6 +137,9 @@ type Snapshot struct {
 	Ref     string `json:"ref"`               // outside
 	Changed bool   `json:"changed"`           // since the last snapshot
 	Partial string `json:"partial,omitempty"` // why some files are not in it
+	// Hidden counts files and directories that are hidden from what runs inside:
+	// they are in it as git had them before, if at all.
+	Hidden int `json:"hidden,omitempty"`
 	// Submodules are the trees of submodules, which are kept beside it.
 	Submodules []SubmoduleSnapshot `json:"submodules,omitempty"`
 }
@@ -209,22 +246,49 @@ func (w *Workspaces) has(ctx context.Context, repo *repository, commit string) b
 func (t *treeLook) note() error { return t.w.writeState(t.ws, t.seen) }
 
 // take brings the tree as a commit into the repository, where nothing holds it
-// yet. What was taken counts as the last snapshot once it is noted.
+// yet. What was taken counts as the last snapshot once it is noted. Files that git
+// outside does not take, as a .gitattributes with a line of some kilobytes, are in
+// it as they are committed, and it is told: they keep no other file from it.
 func (t *treeLook) take(ctx context.Context, message string) (Snapshot, error) {
+	var left, says []string
+	for {
+		snap, err := t.takeWithout(ctx, message, left)
+		more := refusedIn(err)
+		if len(more.paths) == 0 || len(left)+len(more.paths) > maxRefused || slices.ContainsFunc(more.paths, func(p string) bool { return slices.Contains(left, p) }) {
+			if err == nil && len(says) > 0 {
+				snap.Partial = strings.TrimSuffix(strings.Join(append(says, snap.Partial), "; "), "; ")
+			}
+			return snap, err
+		}
+		left, says = append(left, more.paths...), append(says, more.says)
+	}
+}
+
+// takeWithout is take with some files as they are committed.
+func (t *treeLook) takeWithout(ctx context.Context, message string, left []string) (Snapshot, error) {
 	w, ws, before := t.w, t.ws, t.seen.Snapshot
 	out := &limitedBuffer{limit: 4096}
-	complaint, err := w.inside(ctx, ws, t.box, keep, out, "CAISSON_TREE_BEFORE="+before.Tree, "CAISSON_HEAD_BEFORE="+before.Head,
-		"CAISSON_COMMIT_BEFORE="+before.Commit, "CAISSON_MESSAGE="+message)
+	cmd := caisson.Command{Argv: []string{"/bin/sh", "-c", keep}, Stdout: out, Env: []string{
+		"CAISSON_TREE_BEFORE=" + before.Tree, "CAISSON_HEAD_BEFORE=" + before.Head, "CAISSON_COMMIT_BEFORE=" + before.Commit, "CAISSON_MESSAGE=" + message,
+	}}
+	if len(left) > 0 {
+		cmd.Stdin = strings.NewReader(strings.Join(left, "\x00") + "\x00")
+		cmd.Env = append(cmd.Env, "CAISSON_LEAVE=1")
+	}
+	complaint, err := w.insideCommand(ctx, ws, t.box, cmd)
 	if err != nil {
 		return Snapshot{}, err
 	}
 	fields := strings.Fields(out.String())
-	if len(fields) < 3 || !isObjectID(fields[1]) || !isObjectID(fields[2]) {
+	if len(fields) != 5 || !isObjectID(fields[1]) || !isObjectID(fields[2]) {
 		return Snapshot{}, caisson.Errorf(caisson.CodeGitFailed, "the tree of %s could not be kept: git inside gave %q", ws.Name, printable(out.String()))
 	}
 	now := taken{fields[0], fields[1], fields[2]}
 	snap := Snapshot{Commit: now.Commit, Changed: now != before}
-	if len(fields) > 3 || unlooked.MatchString(complaint) {
+	if n, err := strconv.Atoi(fields[4]); err == nil && n > 0 {
+		snap.Hidden = n
+	}
+	if fields[3] != "whole" || unlooked.MatchString(complaint) {
 		if snap.Partial = cmp.Or(complaint, "some files could not be read"); diskCode(nil, complaint) == caisson.CodeDiskFull {
 			return Snapshot{}, caisson.Errorf(caisson.CodeDiskFull, "there is no room to keep the tree of %s: %s", ws.Name, complaint)
 		}

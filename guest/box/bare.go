@@ -3,7 +3,6 @@
 package box
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
@@ -43,7 +43,7 @@ func Restrict() error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	var p plan.Plan
-	if err := json.Unmarshal(raw, &p); err != nil { // also: the host died before it had sent all
+	if err := pack.Read(raw, &p); err != nil { // also: the host died before it had sent all
 		return fmt.Errorf("read plan: %w", err)
 	}
 	unix.Umask(0o022)
@@ -61,11 +61,7 @@ func Restrict() error {
 }
 
 func answerReport(control *os.File, report plan.Report) error {
-	raw, err := json.Marshal(report)
-	if err != nil {
-		return err
-	}
-	if _, err := control.Write(raw); err != nil {
+	if _, err := control.Write(pack.Bytes(&report)); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
@@ -106,8 +102,11 @@ func ProveBare() (rules int, err error) {
 	}
 	defer control.Close()
 	var p plan.Plan
-	err = json.NewDecoder(kept).Decode(&p)
+	raw, err := io.ReadAll(kept)
 	kept.Close()
+	if err == nil {
+		err = pack.Read(raw, &p)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read plan: %w", err)
 	}

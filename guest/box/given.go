@@ -4,7 +4,6 @@ package box
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson/guest/outlet"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
@@ -76,7 +76,7 @@ func Given() (*Stream, *outlet.Outlet, error) {
 		unix.Close(plan.OutletFD)
 	}
 	report, buildErr := enclose(p, &out)
-	if err := send(s, report); err != nil {
+	if err := send(s, &report); err != nil {
 		return nil, nil, fmt.Errorf("write report: %w", err)
 	}
 	return s, out, buildErr
@@ -122,7 +122,7 @@ func takeStdio() (*Stream, error) {
 	return &Stream{in: moved[0], out: moved[1]}, nil
 }
 
-func receive(r io.Reader, into any) error {
+func receive(r io.Reader, into pack.Value) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return err
@@ -135,15 +135,12 @@ func receive(r io.Reader, into any) error {
 	if _, err := io.ReadFull(r, raw); err != nil {
 		return err
 	}
-	return json.Unmarshal(raw, into)
+	return pack.Read(raw, into)
 }
 
-func send(w io.Writer, what any) error {
-	raw, err := json.Marshal(what)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...)) //nolint:gosec // far below
+func send(w io.Writer, what pack.Value) error {
+	raw := pack.Bytes(what)
+	_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...)) //nolint:gosec // far below
 	return err
 }
 

@@ -5,7 +5,6 @@ package box
 import (
 	"errors"
 	"fmt"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -76,8 +75,8 @@ func restrictFiles(p *plan.Plan, report *plan.Report) error {
 			}
 		}
 	}
-	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
-		return fmt.Errorf("apply rules: %w", errno)
+	if err := onAllThreads(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); err != nil {
+		return fmt.Errorf("apply rules: %w", err)
 	}
 	report.Landlock = version
 	return nil

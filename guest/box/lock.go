@@ -5,7 +5,6 @@ package box
 import (
 	"fmt"
 	"os"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,8 +20,8 @@ import (
 func dropCapabilities(*plan.Plan, *plan.Report) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none)), 0); errno != 0 {
-		return fmt.Errorf("drop capabilities: %w", errno)
+	if err := onAllThreads(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none)), 0); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	return nil
 }
@@ -35,8 +34,8 @@ func bindProcessors(n int) error {
 	for cpu := len(set)*64 - 1; cpu >= 0 && set.Count() > n; cpu-- {
 		set.Clear(cpu)
 	}
-	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_SCHED_SETAFFINITY, 0, unsafe.Sizeof(set), uintptr(unsafe.Pointer(&set))); errno != 0 {
-		return fmt.Errorf("bind to processors: %w", errno)
+	if err := bindThreads(&set); err != nil {
+		return fmt.Errorf("bind to processors: %w", err)
 	}
 	return nil
 }

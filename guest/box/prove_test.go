@@ -129,6 +129,7 @@ func TestFilter(t *testing.T) {
 	eprotonosupport, esocktnosupport := uint32(unix.SECCOMP_RET_ERRNO|unix.EPROTONOSUPPORT), uint32(unix.SECCOMP_RET_ERRNO|unix.ESOCKTNOSUPPORT)
 	allow, eperm := uint32(unix.SECCOMP_RET_ALLOW), uint32(unix.SECCOMP_RET_ERRNO|unix.EPERM)
 	enosys, eafnosupport := uint32(unix.SECCOMP_RET_ERRNO|unix.ENOSYS), uint32(unix.SECCOMP_RET_ERRNO|unix.EAFNOSUPPORT)
+	enomem := uint32(unix.SECCOMP_RET_ERRNO | unix.ENOMEM)
 	for _, c := range []struct {
 		name   string
 		arch   uint32
@@ -143,6 +144,11 @@ func TestFilter(t *testing.T) {
 		{"user namespace", nativeArch, unix.SYS_CLONE, [3]uint64{unix.CLONE_NEWUSER | 17}, eperm},
 		{"network namespace, upper half", nativeArch, unix.SYS_CLONE, [3]uint64{upper | unix.CLONE_NEWNET}, eperm},
 		{"clone3", nativeArch, unix.SYS_CLONE3, [3]uint64{}, enosys},
+		{"memory", nativeArch, unix.SYS_MMAP, [3]uint64{0, 4096, unix.PROT_READ}, allow},
+		{"memory in a file", nativeArch, unix.SYS_MEMFD_CREATE, [3]uint64{4096, upper | unix.MFD_CLOEXEC}, allow},
+		{"huge pages in a file", nativeArch, unix.SYS_MEMFD_CREATE, [3]uint64{4096, upper | unix.MFD_CLOEXEC | unix.MFD_HUGETLB}, enomem},
+		{"shared memory", nativeArch, unix.SYS_SHMGET, [3]uint64{0, 4096, unix.IPC_CREAT | 0o600}, allow},
+		{"shared huge pages", nativeArch, unix.SYS_SHMGET, [3]uint64{0, 4096, upper | unix.IPC_CREAT | shmHugeTLB | 0o600}, enomem},
 		{"TCGETS", nativeArch, unix.SYS_IOCTL, [3]uint64{0, unix.TCGETS}, allow},
 		{"TIOCSTI", nativeArch, unix.SYS_IOCTL, [3]uint64{0, unix.TIOCSTI}, eperm},
 		{"TIOCSTI, upper half", nativeArch, unix.SYS_IOCTL, [3]uint64{0, upper | unix.TIOCSTI}, eperm},
@@ -188,6 +194,23 @@ func TestFilter(t *testing.T) {
 	} {
 		if got := run(t, filter, call(c.arch, c.number, c.args)); got != c.want {
 			t.Errorf("%s: %#x, want %#x", c.name, got, c.want)
+		}
+	}
+}
+
+// Huge pages are in the fourth argument.
+func TestHugePagesAreNone(t *testing.T) {
+	for flags, want := range map[uint64]uint32{
+		unix.MAP_PRIVATE | unix.MAP_ANONYMOUS:                                        unix.SECCOMP_RET_ALLOW,
+		1<<40 | unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_HUGETLB | 21<<26:    unix.SECCOMP_RET_ERRNO | uint32(unix.ENOMEM),
+		unix.MAP_SHARED | unix.MAP_ANONYMOUS | unix.MAP_HUGETLB | unix.MAP_NORESERVE: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOMEM),
+	} {
+		data := call(nativeArch, unix.SYS_MMAP, [3]uint64{0, 4 << 20, unix.PROT_READ | unix.PROT_WRITE})
+		for b := range 8 {
+			data[dataArgs+8*3+b] = byte(flags >> (8 * b))
+		}
+		if got := run(t, program(false), data); got != want {
+			t.Errorf("flags %#x: %#x, want %#x", flags, got, want)
 		}
 	}
 }

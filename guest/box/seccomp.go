@@ -63,6 +63,9 @@ var protocols = [...]uint32{
 // socketKind are the bits of a socket's type that are no flags (SOCK_TYPE_MASK).
 const socketKind = 0xf
 
+// shmHugeTLB is SHM_HUGETLB (linux/shm.h).
+const shmHugeTLB = 0o4000
+
 // setDelegation is F_SETDELEG (linux/fcntl.h, since 6.19).
 const setDelegation = 1024 + 16
 
@@ -73,6 +76,7 @@ const creates = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 var (
 	allow           = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
 	enosys          = answer(unix.ENOSYS)
+	enomem          = answer(unix.ENOMEM)
 	eperm           = answer(unix.EPERM)
 	enotsup         = answer(unix.ENOTSUP)
 	eafnosupport    = answer(unix.EAFNOSUPPORT)
@@ -141,6 +145,11 @@ func program(ptrace bool) []unix.SockFilter {
 		on(unix.SYS_CLONE3, enosys),
 		// So is the mode of openat2; programs fall back to openat.
 		on(unix.SYS_OPENAT2, enosys),
+		// Huge pages that the machine keeps ready are for a program of the person's: no
+		// limit on memory counts them. To those inside there are none.
+		on(unix.SYS_MMAP, low(3), jump(unix.BPF_JSET, unix.MAP_HUGETLB, 0, 1), enomem, allow),
+		on(unix.SYS_MEMFD_CREATE, low(1), jump(unix.BPF_JSET, unix.MFD_HUGETLB, 0, 1), enomem, allow),
+		on(unix.SYS_SHMGET, low(2), jump(unix.BPF_JSET, shmHugeTLB, 0, 1), enomem, allow),
 		on(unix.SYS_FCHMOD, noSetUID(1)...),
 		on(unix.SYS_FCHMODAT, noSetUID(2)...),
 		on(unix.SYS_FCHMODAT2, noSetUID(2)...),
@@ -169,10 +178,7 @@ func program(ptrace bool) []unix.SockFilter {
 	if !ptrace {
 		forbidden = append(forbidden, tracing[:]...)
 	}
-	for _, number := range forbidden {
-		f = append(f, on(number, eperm)...)
-	}
-	return append(f, allow)
+	return append(f, among(forbidden, eperm, allow)...)
 }
 
 // limit is the rule for the limits of processes. The guest has the same user: its

@@ -14,7 +14,6 @@
 package box
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson/guest/outlet"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
@@ -54,7 +54,7 @@ func SetUp(argument string) (*outlet.Outlet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read plan: %w", err)
 	}
-	if err := json.Unmarshal(raw, &p); err != nil { // also: the host died before it had sent all
+	if err := pack.Read(raw, &p); err != nil { // also: the host died before it had sent all
 		return nil, fmt.Errorf("read plan: %w", err)
 	}
 	unix.Umask(0o022)
@@ -70,11 +70,7 @@ func SetUp(argument string) (*outlet.Outlet, error) {
 		steps = wrappedSteps(&out)
 	}
 	report, err := runSteps(p, steps)
-	raw, marshalErr := json.Marshal(report)
-	if marshalErr != nil {
-		return nil, marshalErr
-	}
-	if _, writeErr := control.Write(raw); writeErr != nil {
+	if _, writeErr := control.Write(pack.Bytes(&report)); writeErr != nil {
 		return nil, fmt.Errorf("write report: %w", writeErr)
 	}
 	return out, err

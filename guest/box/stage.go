@@ -3,14 +3,15 @@
 package box
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
@@ -26,7 +27,11 @@ func Stage() error {
 		return errors.New("read stage: no descriptor")
 	}
 	var s plan.Stage
-	if err := json.NewDecoder(file).Decode(&s); err != nil {
+	raw, err := io.ReadAll(file)
+	if err == nil {
+		err = pack.Read(raw, &s)
+	}
+	if err != nil {
 		return fmt.Errorf("read stage: %w", err)
 	}
 	file.Close()

@@ -49,7 +49,7 @@ func (s *server) hold(h wire.Header) error {
 	}
 	c := &command{s: s, id: h.Stream, gone: make(chan struct{})}
 	if err := c.begin(req); err != nil {
-		s.last(wire.TypeFailed, c.id, caisson.AsError(err))
+		s.last(wire.TypeFailed, c.id, wire.FailedOf(err))
 		return nil
 	}
 	s.add(h.Stream, c)
@@ -88,16 +88,18 @@ func (c *command) read(rec *record) error {
 // run sees the command to its end.
 func (c *command) run() {
 	var rec record
-	if c.read(&rec) != nil || rec.kind != recordPID {
+	err := c.read(&rec)
+	c.s.begun()
+	if err != nil || rec.kind != recordPID {
 		c.s.reap(c.holder)
 		c.closeOurs()
-		c.s.last(wire.TypeFailed, c.id, caisson.Errorf(caisson.CodeHostFull, "no process could be made inside"))
+		c.s.last(wire.TypeFailed, c.id, wire.FailedOf(caisson.Errorf(caisson.CodeHostFull, "no process could be made inside")))
 		return
 	}
 	c.mu.Lock()
 	c.pid = int(rec.value)
 	c.mu.Unlock()
-	_ = c.s.out.Control(wire.TypeHeld, c.id, wire.Held{Holder: c.holder, PID: c.pid}) // a broken stream ends the guest in take
+	_ = c.s.out.Control(wire.TypeHeld, c.id, &wire.Held{Holder: c.holder, PID: c.pid}) // a broken stream ends the guest in take
 	for _, p := range c.outs {
 		go p.run() // ends with its pipe, at the latest when the tree has ended
 	}
@@ -113,10 +115,10 @@ func (c *command) run() {
 	ended.Closed = c.drained(tailBound)
 	if ended.Closed {
 		c.closeOurs()
-		c.s.last(wire.TypeEnded, c.id, ended)
+		c.s.last(wire.TypeEnded, c.id, &ended)
 		return
 	}
-	_ = c.s.out.Control(wire.TypeEnded, c.id, ended) // a broken stream ends the guest in take
+	_ = c.s.out.Control(wire.TypeEnded, c.id, &ended) // a broken stream ends the guest in take
 	c.drained(-1)
 	c.closeOurs()
 	c.s.last(wire.TypeClosed, c.id, nil)
@@ -265,10 +267,10 @@ func (c *command) frame(h wire.Header, in *wire.Reader) error {
 		err = wire.Decode(body, &sig)
 		c.signalLocked(sig.Signal)
 	case wire.TypeResize:
-		var size caisson.Winsize
-		err = wire.Decode(body, &size)
+		var to wire.Resize
+		err = wire.Decode(body, &to)
 		if c.master != nil && err == nil {
-			setSize(c.master, size)
+			setSize(c.master, to.Size)
 		}
 	case wire.TypeCredit:
 		return c.credit(body)

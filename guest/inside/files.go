@@ -49,10 +49,10 @@ func (s *server) file(h wire.Header) error {
 	go func() { // ends with the operation, which is bounded
 		done, err := o.do()
 		if err != nil {
-			s.last(wire.TypeFailed, o.id, caisson.AsError(err))
+			s.last(wire.TypeFailed, o.id, wire.FailedOf(err))
 			return
 		}
-		s.last(wire.TypeDone, o.id, done)
+		s.last(wire.TypeDone, o.id, &done)
 	}()
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/outlet"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/wire"
 	"github.com/caisson-run/caisson/internal/proctree"
 )
@@ -46,6 +47,7 @@ type server struct {
 
 	mu      sync.Mutex
 	open    map[uint32]stream
+	score   score
 	holders map[int]*spawn // of holders that were not reaped yet
 	stacks  [][]byte       // of holders that were
 }
@@ -79,7 +81,7 @@ func Serve(o Options) error {
 	}
 	if err := s.prepare(); err != nil {
 		refusal := caisson.Errorf(caisson.CodeSandboxLost, "the guest cannot serve: %w", err)
-		_ = s.out.Control(wire.TypeFailed, 0, refusal) // the stream may be what is broken
+		_ = s.out.Control(wire.TypeFailed, 0, wire.FailedOf(refusal)) // the stream may be what is broken
 		_ = o.Stream.Close()
 		return err
 	}
@@ -97,6 +99,7 @@ func Serve(o Options) error {
 
 // prepare greets the host and readies this process.
 func (s *server) prepare() error {
+	s.score = openScore()
 	// The programs inside have the same user id: without this they could read
 	// the guest's memory and take its descriptors.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -134,7 +137,7 @@ func (s *server) prepare() error {
 	if err != nil {
 		return err
 	}
-	return s.out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: s.hello.Nonce, Mode: mode})
+	return s.out.Control(wire.TypeHello, 0, &wire.Hello{Version: wire.Version, Nonce: s.hello.Nonce, Mode: mode})
 }
 
 // take takes the host's frames. The host is trusted; what is checked here keeps
@@ -174,11 +177,18 @@ func (s *server) add(id uint32, st stream) {
 }
 
 // last sends the last frame of a stream and closes it.
-func (s *server) last(t wire.Type, id uint32, body any) {
+func (s *server) last(t wire.Type, id uint32, body pack.Value) {
 	s.mu.Lock()
 	delete(s.open, id)
 	s.mu.Unlock()
 	_ = s.out.Control(t, id, body) // a broken stream ends the guest in take
+}
+
+// begun is called once for each start that did not fail, when the command is there.
+func (s *server) begun() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.score.begun()
 }
 
 // start forks a holder and registers it, so that it is not taken for a stray.
@@ -194,8 +204,10 @@ func (s *server) start(sp *spawn) (int, error) {
 		}
 		sp.stack = stack
 	}
+	s.score.begin()
 	pid, errno := fork(sp)
 	if errno != 0 {
+		s.score.begun()
 		s.stacks = append(s.stacks, sp.stack)
 		return 0, errno
 	}

@@ -15,18 +15,18 @@ const MaxMessage = 1 << 20
 
 // Seen is what the set-up found in a box that somebody else made.
 type Seen struct {
-	Boot  string `json:"boot"`  // the kernel's boot id
-	Proof string `json:"proof"` // content of the plan's proof
-	Arch  string `json:"arch"`
+	Boot  string // the kernel's boot id
+	Proof string // content of the plan's proof
+	Arch  string
 	// Memory, Pids and CPUs are the limits of the box's cgroup as it sees them
 	// itself: bytes, processes, thousandths of a processor. 0: none is seen.
-	Memory int64 `json:"memory"`
-	Pids   int64 `json:"pids"`
-	CPUs   int64 `json:"cpus"`
+	Memory int64
+	Pids   int64
+	CPUs   int64
 	// Missing are paths of the plan's Needs that are not there.
-	Missing []string `json:"missing,omitempty"`
+	Missing []string
 	// Inodes are those of the plan's mounts, in their order.
-	Inodes []uint64 `json:"inodes,omitempty"`
+	Inodes []uint64
 	// Foreign are writable mounts that do not belong to the box's user.
-	Foreign []string `json:"foreign,omitempty"`
+	Foreign []string
 }

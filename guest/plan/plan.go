@@ -1,5 +1,5 @@
 // Package plan holds what the host asks of a box's set-up and what the set-up
-// answers: one JSON document each way over an inherited socket. Nothing of it
+// answers: one packed value each way over an inherited socket. Nothing of it
 // is ever in an argument list or an environment, where any process of the same
 // user could read it.
 //
@@ -30,77 +30,77 @@ const NoCore = 1
 // Plan is everything that the set-up needs to know.
 type Plan struct {
 	// ID is the sandbox's; the box's host name is made of it.
-	ID string `json:"id"`
+	ID string
 	// UID and GID are the only ids inside; User is their name, Home its directory.
-	UID  int    `json:"uid"`
-	GID  int    `json:"gid"`
-	User string `json:"user"`
-	Home string `json:"home"`
+	UID  int
+	GID  int
+	User string
+	Home string
 	// Workspace is the working directory of commands.
-	Workspace string `json:"workspace"`
+	Workspace string
 	// Private are directories of the box's own, each a tmpfs of Tmp bytes.
-	Private []string `json:"private,omitempty"`
-	Tmp     int64    `json:"tmp"`
+	Private []string
+	Tmp     int64
 	// Mounts are made in this order.
-	Mounts []Mount `json:"mounts"`
+	Mounts []Mount
 	// System are read-only directories of the host, shown at the same path.
 	// One that is a link on the host is the same link inside.
-	System []string `json:"system"`
+	System []string
 	// Etc are files and directories of the host's /etc that are shown inside.
-	Etc []string `json:"etc"`
+	Etc []string
 	// Limits for every process inside.
-	Files int64 `json:"files"`
-	Size  int64 `json:"size"`
+	Files int64
+	Size  int64
 	// Pids bounds the processes of the box's user, or 0.
-	Pids int64 `json:"pids"`
+	Pids int64
 	// CPUs binds the box to that many processors, or 0.
-	CPUs int64 `json:"cpus"`
+	CPUs int64
 	// Proof is the path of a file on the box's root, or of a directory, that the
 	// guest's user may read and that is granted to nobody: reading it shows whether
 	// Landlock enforces anything.
-	Proof string `json:"proof"`
+	Proof string
 	// Mask are the places of an empty file and an empty directory that nobody
 	// may read, for the host to mount over others; empty for none.
-	Mask Mask `json:"mask,omitzero"`
+	Mask Mask
 	// Ptrace lets programs inside trace each other.
-	Ptrace bool `json:"ptrace,omitempty"`
+	Ptrace bool
 	// Outlet is the way out, or nil.
-	Outlet *outlet.Options `json:"outlet,omitempty"`
+	Outlet *outlet.Options
 	// OutletAt is the path inside of a SOCK_SEQPACKET socket on which the host
 	// waits for the way out, where the guest cannot be started with OutletFD. The
 	// host takes one connection, the guest's, which comes before any program runs.
-	OutletAt string `json:"outlet_at,omitempty"`
+	OutletAt string
 	// Outside are paths of the host that must not be there inside.
-	Outside []string `json:"outside"`
+	Outside []string
 	// Socket is the name of an abstract unix socket on which the host listens
 	// during the set-up; empty for none.
-	Socket string `json:"socket,omitempty"`
+	Socket string
 	// Needs are paths that must be there in a box that somebody else made.
-	Needs []string `json:"needs,omitempty"`
+	Needs []string
 }
 
 // Mask is an empty file and an empty directory at the top of the box.
 type Mask struct {
-	File string `json:"file"`
-	Dir  string `json:"dir"`
+	File string
+	Dir  string
 }
 
 // Mount is a path shown inside.
 type Mount struct {
 	// FD is an open_tree descriptor that the guest was started with; 0 means
 	// that the set-up opens Source itself.
-	FD     int    `json:"fd,omitempty"`
-	Source string `json:"source,omitempty"`
-	Target string `json:"target"`
-	Write  bool   `json:"write,omitempty"`
+	FD     int
+	Source string
+	Target string
+	Write  bool
 	// Layer puts what is written into a private layer over it.
-	Layer bool `json:"layer,omitempty"`
+	Layer bool
 	// Dir says that it is a directory.
-	Dir bool `json:"dir,omitempty"`
+	Dir bool
 	// Dev and Ino are what the host saw at Source: where a wrapper makes the
 	// mounts, they must be found at Target, with no link on the way.
-	Dev uint64 `json:"dev,omitempty"`
-	Ino uint64 `json:"ino,omitempty"`
+	Dev uint64
+	Ino uint64
 }
 
 // Writable tells whether programs inside can write there.
@@ -109,23 +109,23 @@ func (m Mount) Writable() bool { return m.Write || m.Layer }
 // Report is the answer.
 type Report struct {
 	// Failed is the step that did not succeed, empty if all did.
-	Failed string `json:"failed,omitempty"`
-	Errno  int    `json:"errno,omitempty"`
-	Error  string `json:"error,omitempty"`
+	Failed string
+	Errno  int
+	Error  string
 	// Landlock is the version of Landlock's interface, 0 where there is none.
-	Landlock int `json:"landlock"`
+	Landlock int
 	// Tests are the forbidden things that were tried.
-	Tests []Test `json:"tests"`
+	Tests []Test
 	// Seen is of a box that somebody else made.
-	Seen *Seen `json:"seen,omitempty"`
+	Seen *Seen
 }
 
 // Test is a forbidden thing that was tried after the set-up.
 type Test struct {
-	Control string `json:"control"`
-	Tried   string `json:"tried"`
+	Control string
+	Tried   string
 	// Read says that what is in force was read back, and nothing tried.
-	Read bool `json:"read,omitempty"`
+	Read bool
 	// Broke says how it succeeded; empty: it was refused.
-	Broke string `json:"broke,omitempty"`
+	Broke string
 }

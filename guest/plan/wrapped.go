@@ -24,27 +24,27 @@ const (
 // Stage says what is to be made ready below Dir, in a mount namespace of the
 // process's own, before it becomes the wrapper.
 type Stage struct {
-	Dir     string       `json:"dir"` // a directory that every system has; what is there is covered
-	Trees   []StageTree  `json:"trees"`
-	Private []StageSpace `json:"private"`
+	Dir     string // a directory that every system has; what is there is covered
+	Trees   []StageTree
+	Private []StageSpace
 	// UID and GID are who becomes the wrapper.
-	UID       int      `json:"uid"`
-	GID       int      `json:"gid"`
-	Arguments []string `json:"arguments"` // of the wrapper, its name first
+	UID       int
+	GID       int
+	Arguments []string // of the wrapper, its name first
 }
 
 // StageTree is an open_tree descriptor, shown at a name below Dir.
 type StageTree struct {
-	FD   int    `json:"fd"`
-	Name string `json:"name"`
-	Dir  bool   `json:"dir"`
+	FD   int
+	Name string
+	Dir  bool
 }
 
 // StageSpace is a directory of the box's own, bounded in bytes and files.
 type StageSpace struct {
-	Name string `json:"name"`
-	Size int64  `json:"size"`
-	Mode uint32 `json:"mode"`
+	Name string
+	Size int64
+	Mode uint32
 }
 
 // Inodes is how many files a private directory of so many bytes may hold.

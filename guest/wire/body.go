@@ -1,68 +1,71 @@
 package wire
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/outlet"
+	"github.com/caisson-run/caisson/guest/pack"
 )
 
 // Hello is the first frame of each side.
 type Hello struct {
-	Version int    `json:"version"`
-	Nonce   string `json:"nonce"` // the host's, given back by the guest
+	Version int
+	Nonce   string // the host's, given back by the guest
 	// The rest is the host's.
-	Workspace string          `json:"workspace,omitempty"`
-	Env       []caisson.Bytes `json:"env,omitempty"`
-	Files     int64           `json:"files,omitempty"` // open files per process
-	Size      int64           `json:"size,omitempty"`  // of one file, bytes
+	Workspace string
+	Env       []caisson.Bytes
+	Files     int64 // open files per process
+	Size      int64 // of one file, bytes
 	// Outlet is the way out, whose socket is outlet.FD at the guest.
-	Outlet *outlet.Options `json:"outlet,omitempty"`
+	Outlet *outlet.Options
 	// Mode is the guest's: how connections are caught, where there is an Outlet.
-	Mode outlet.Mode `json:"mode,omitempty"`
+	Mode outlet.Mode
 }
 
 // Hold asks for a held process.
 type Hold struct {
-	Argv   []caisson.Bytes  `json:"argv,omitempty"`
-	Line   caisson.Bytes    `json:"line,omitempty"`
-	Dir    caisson.Bytes    `json:"dir,omitempty"`
-	Env    []caisson.Bytes  `json:"env,omitempty"`
-	Stdin  bool             `json:"stdin,omitempty"` // else /dev/null
-	Merge  bool             `json:"merge,omitempty"` // stderr into stdout, in order
-	PTY    *caisson.Winsize `json:"pty,omitempty"`
-	Stdout bool             `json:"stdout,omitempty"` // wanted
-	Stderr bool             `json:"stderr,omitempty"` // wanted
+	Argv   []caisson.Bytes
+	Line   caisson.Bytes
+	Dir    caisson.Bytes
+	Env    []caisson.Bytes
+	Stdin  bool // else /dev/null
+	Merge  bool // stderr into stdout, in order
+	PTY    *caisson.Winsize
+	Stdout bool // wanted
+	Stderr bool // wanted
 }
 
 // Held says that the process is there and held.
 type Held struct {
-	Holder int `json:"holder"` // as numbered inside: the parent of PID, reaper of all that it starts
-	PID    int `json:"pid"`    // as numbered inside
+	Holder int // as numbered inside: the parent of PID, reaper of all that it starts
+	PID    int // as numbered inside
 }
 
 // Stop asks for the end of a command's tree.
 type Stop struct {
-	Grace time.Duration `json:"grace"`
+	Grace time.Duration
 }
 
 // Signal asks for a signal to the command's process group.
 type Signal struct {
-	Signal int `json:"signal"`
+	Signal int
 }
+
+// Resize gives a terminal another size.
+type Resize struct{ Size caisson.Winsize }
 
 // Ended says how a command ended, once all that it started has ended too.
 type Ended struct {
-	Code   int           `json:"code"`
-	Signal int           `json:"signal,omitempty"`
-	CPU    time.Duration `json:"cpu"`
-	MaxRSS int64         `json:"max_rss"`
-	Left   int           `json:"left,omitempty"` // processes that were left over and ended
+	Code   int
+	Signal int
+	CPU    time.Duration
+	MaxRSS int64
+	Left   int // processes that were left over and ended
 	// Exec says why the program could not begin; Code is then 126 or 127.
-	Exec string `json:"exec,omitempty"`
+	Exec string
 	// Closed says that the output was sent too: no closed frame follows.
-	Closed bool `json:"closed,omitempty"`
+	Closed bool
 }
 
 // Operations on files.
@@ -77,34 +80,34 @@ const (
 // File asks for an operation on files. The content to write follows as in
 // frames; content that was read and lists come as out frames before done.
 type File struct {
-	Op      string         `json:"op"`
-	Path    caisson.Bytes  `json:"path"`
-	Pattern caisson.Bytes  `json:"pattern,omitempty"`
-	Include caisson.Bytes  `json:"include,omitempty"`
-	Offset  int64          `json:"offset,omitempty"`
-	Limit   int64          `json:"limit,omitempty"`
-	Context int            `json:"context,omitempty"`
-	Size    int64          `json:"size,omitempty"` // of what follows
-	Expect  caisson.Digest `json:"expect,omitempty"`
-	Create  bool           `json:"create,omitempty"`
-	Mode    uint32         `json:"mode,omitempty"`
-	Parents bool           `json:"parents,omitempty"`
+	Op      string
+	Path    caisson.Bytes
+	Pattern caisson.Bytes
+	Include caisson.Bytes
+	Offset  int64
+	Limit   int64
+	Context int
+	Size    int64 // of what follows
+	Expect  caisson.Digest
+	Create  bool
+	Mode    uint32
+	Parents bool
 }
 
 // Info is caisson.FileInfo without the path, which the host knows.
 type Info struct {
-	Size    int64          `json:"size"`
-	Mode    uint32         `json:"mode"`
-	Kind    string         `json:"kind"`
-	ModTime time.Time      `json:"mod_time"`
-	Digest  caisson.Digest `json:"digest,omitempty"`
+	Size    int64
+	Mode    uint32
+	Kind    string
+	ModTime time.Time
+	Digest  caisson.Digest
 }
 
 // Done ends a file operation.
 type Done struct {
-	Info    *Info `json:"info,omitempty"`
-	Total   int   `json:"total,omitempty"`
-	Skipped int   `json:"skipped,omitempty"`
+	Info    *Info
+	Total   int
+	Skipped int
 }
 
 // Match is one element of the list that grep sends.
@@ -133,10 +136,22 @@ func Strings(in []caisson.Bytes) []string {
 	return out
 }
 
-// Decode reads a control body strictly enough: an empty body is v's zero.
-func Decode(body []byte, v any) error {
+// Failed says why a stream could not be opened, or an operation did not succeed.
+type Failed struct {
+	Code          caisson.Code
+	Message, Hint string
+}
+
+// FailedOf is err for the wire: what its detail says is the host's alone.
+func FailedOf(err error) *Failed {
+	e := caisson.AsError(err)
+	return &Failed{e.Code, e.Error(), e.HintText()}
+}
+
+// Decode reads a control body: an empty one is v's zero.
+func Decode(body []byte, v pack.Value) error {
 	if len(body) == 0 {
 		return nil
 	}
-	return json.Unmarshal(body, v)
+	return pack.Read(body, v)
 }

@@ -21,7 +21,8 @@
 //	file{op, …}, in …             →
 //	                              ←     out …, done{…} or failed{error}, the last of its stream
 //
-// Bodies of control frames are JSON; in, out and err carry raw bytes. An
+// Bodies of control frames are packed (package pack); in, out and err carry raw
+// bytes, which for the lists that files are searched for are JSON. An
 // empty in is the end of input; output ends when its stream is closed. There is nothing optional: each frame
 // is allowed in exactly one place, and any other frame is a breach.
 //

@@ -3,17 +3,18 @@ package wire
 import (
 	"bufio"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/caisson-run/caisson/guest/pack"
 )
 
 // Version of the protocol. Host and guest are built together; a guest of
 // another version is refused.
-const Version = 1
+const Version = 2
 
 // StreamFD is the descriptor on which the guest program finds its stream.
 const StreamFD = 3
@@ -22,7 +23,7 @@ const StreamFD = 3
 const (
 	HeaderSize = 9
 	// MaxControl bounds a control body towards the guest: the kernel's own
-	// bound for arguments and environment is 2 MiB, and base64 adds a third.
+	// bound for arguments and environment is 2 MiB.
 	MaxControl = 4 << 20
 	// MaxReply bounds a control body towards the host.
 	MaxReply = 64 << 10
@@ -164,15 +165,12 @@ const StallBound = 5 * time.Second
 // has taken StallBound; it should make the write return.
 func NewWriter(w io.Writer, stall func()) *Writer { return &Writer{w: w, stall: stall} }
 
-// Control writes a frame whose body is v in JSON; nil writes an empty body. One
+// Control writes a frame whose body is v; nil writes an empty body. One
 // that is longer than any reader takes is a LengthError, and nothing is written.
-func (w *Writer) Control(t Type, stream uint32, v any) error {
+func (w *Writer) Control(t Type, stream uint32, v pack.Value) error {
 	buf := make([]byte, HeaderSize, 256)
 	if v != nil {
-		body, err := json.Marshal(v)
-		if err != nil {
-			return fmt.Errorf("encode frame: %w", err)
-		}
+		body := pack.Bytes(v)
 		if len(body) > MaxControl {
 			return LengthError{t, uint32(min(len(body), math.MaxUint32))} //nolint:gosec // bounded
 		}

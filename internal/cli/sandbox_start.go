@@ -73,8 +73,8 @@ func (a *app) finding(w io.Writer, f host.Finding) {
 	case f.Repaired:
 		mark = "→"
 	}
-	fmt.Fprintf(w, "  %s %-10s %s\n", mark, f.What, line(f.Says, 200))
+	fmt.Fprintf(w, "  %s %-10s %s\n", mark, f.What, line(f.Says, 2000))
 	if f.Fix != "" {
-		fmt.Fprintf(w, "      %s\n", line(f.Fix, 200))
+		fmt.Fprintf(w, "      %s\n", line(f.Fix, 2000))
 	}
 }

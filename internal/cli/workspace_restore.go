@@ -34,6 +34,13 @@ read is kept so by itself. The branch is not moved. A run may be at work.`,
 				if snap.Partial != "" {
 					text += " Not all of it: " + printable(snap.Partial)
 				}
+				switch snap.Hidden {
+				case 0:
+				case 1:
+					text += " What is hidden is in it as it was committed, if it was: one file or directory."
+				default:
+					text += fmt.Sprintf(" What is hidden is in it as it was committed, if it was: %d files and directories.", snap.Hidden)
+				}
 				fmt.Fprintln(w, text+submodulesText(snap.Submodules))
 			})
 		}),

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/process"
 	"github.com/caisson-run/caisson/sandbox"
@@ -186,9 +187,9 @@ func (b *box) descriptors(w *wrapper, program *os.File, l *layout.Layout, a *arg
 		}
 		theirs = append(theirs, f)
 	}
-	stage, err := json.Marshal(a.staged())
-	if err != nil {
-		return theirs, err
+	var stage []byte // nothing, where there is none
+	if s := a.staged(); s != nil {
+		stage = pack.Bytes(s)
 	}
 	f, err := memory("stage", stage)
 	if err != nil {

@@ -3,7 +3,6 @@ package container
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/sandbox"
 )
@@ -213,10 +213,8 @@ func (b *box) setUp(ctx context.Context) (report plan.Report, err error) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = b.stream.Close() })
 	defer stop()
-	raw, err := json.Marshal(b.plans.plan)
-	if err == nil {
-		_, err = b.stream.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...)) //nolint:gosec // far below
-	}
+	raw := pack.Bytes(&b.plans.plan)
+	_, err = b.stream.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...)) //nolint:gosec // far below
 	if err == nil {
 		err = readReport(b.stream, &report)
 	}
@@ -257,7 +255,7 @@ func readReport(in io.Reader, report *plan.Report) error {
 	if _, err := io.ReadFull(in, raw); err != nil {
 		return err
 	}
-	return json.Unmarshal(raw, report)
+	return pack.Read(raw, report)
 }
 
 // stillborn explains a guest whose stream ended before it had reported.

@@ -40,6 +40,11 @@ func (p *Proxy) addresses(ctx context.Context, t rule.Target, r rule.Rule) ([]ne
 	closed := ""
 	for _, a := range found {
 		ok, what := r.Permits(a)
+		// Whoever has the name could say that it is this machine: what listens on
+		// it for this network alone would take the connection for one of its own.
+		if ok && r.Scope == rule.Public && p.o.Here(ctx, a) {
+			ok, what = false, "an address of this machine"
+		}
 		switch {
 		case ok && len(open) < maxAddresses:
 			open = append(open, a)

@@ -44,6 +44,8 @@ type Options struct {
 
 	// Resolve looks a name up; nil asks the host's resolver.
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
+	// Here tells whether an address is one of this machine's; nil asks the kernel.
+	Here func(ctx context.Context, a netip.Addr) bool
 	// Roots are what the certificates of hosts with credentials are checked with;
 	// nil: the system's.
 	Roots *x509.CertPool
@@ -98,6 +100,9 @@ func New(o Options) *Proxy {
 	}
 	if o.Resolve == nil {
 		o.Resolve = resolve
+	}
+	if o.Here == nil {
+		o.Here = here
 	}
 	if o.Dial == nil {
 		o.Dial = dialTCP

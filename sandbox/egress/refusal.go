@@ -127,7 +127,7 @@ func (p *Proxy) words(r Refusal, why error) *caisson.Error {
 		hint = "Write a plain host name, without user name, percent signs or zones."
 	case ReasonAddress:
 		text = fmt.Sprintf("%s has no address that may be reached", r.Target)
-		hint = "A name of a private network needs `private: true` in `network:`; an address of this machine is listed as localhost:PORT."
+		hint = "A name of a private network, or of this machine, needs its ports and `private: true` in `network:`; what listens on loopback is listed as localhost:PORT."
 	case ReasonHost:
 		text = fmt.Sprintf("the Host header is not that of %s", r.Target)
 		hint = "Send one Host header that names the host of the request."

@@ -28,7 +28,7 @@ func Bare(spec caisson.SandboxSpec, own string) plan.Plan {
 		ID: string(spec.ID), UID: os.Geteuid(), GID: os.Getegid(), User: userName,
 		Home: filepath.Join(own, "home"), Workspace: spec.Workspace, Tmp: spec.Limits.Tmp,
 		Private: []string{filepath.Join(own, "tmp")}, Files: spec.Limits.Files, Size: spec.Limits.Size,
-		System: system, Etc: append(etcPaths(), accounts...), Proof: own, Ptrace: spec.Ptrace,
+		System: system, Etc: append(new(etcList).paths(), accounts...), Proof: own, Ptrace: spec.Ptrace,
 	}
 	if u, err := user.LookupId(strconv.Itoa(p.UID)); err == nil {
 		p.User = u.Username

@@ -135,6 +135,9 @@ func (b *Box) Know(guest caisson.ProcessIdentity) {
 // ended, has judge make a report of what the guest found, and hides what is to be
 // hidden. CodeIsolationUnavailable where a required control is not enforced.
 func (b *Box) Prove(ctx context.Context, p plan.Plan, env []string, judge func(plan.Report) caisson.Isolation) error {
+	if oom := b.Group.OOM(); oom != nil {
+		_, _ = oom() // opens the count while the guest begins; it is read anew for each command
+	}
 	greeting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	greeted := b.greet(greeting, p, env)

@@ -4,7 +4,6 @@ package layout
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/plan"
 )
 
@@ -44,18 +44,16 @@ func exchange(ctx context.Context, control *os.File, p plan.Plan) (plan.Report, 
 	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Now()) })
 	defer stop()
 	_ = control.SetDeadline(time.Now().Add(openBound)) // a socket has deadlines
-	raw, err := json.Marshal(p)
-	if err == nil {
-		_, err = control.Write(raw)
-	}
+	_, err := control.Write(pack.Bytes(&p))
 	if err == nil {
 		err = shutdownWrite(control)
 	}
+	var raw []byte
 	if err == nil {
 		raw, err = io.ReadAll(io.LimitReader(control, reportLimit))
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &report)
+		err = pack.Read(raw, &report)
 	}
 	switch {
 	case ctx.Err() != nil:

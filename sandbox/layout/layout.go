@@ -14,7 +14,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -30,14 +29,6 @@ const userName = "agent"
 
 // system are the read-only directories of the host that every box has.
 var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
-
-// etc are the files and directories of the host's /etc that say how programs
-// run, and nothing of who uses the host or how it is reached.
-var etc = []string{
-	"alternatives", "bash.bashrc", "ca-certificates", "crypto-policies", "debian_version", "fonts", "java*",
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "os-release", "pki", "profile",
-	"protocols", "redhat-release", "alpine-release", "services", "ssl", "terminfo", "timezone",
-}
 
 // hidden are paths of the host that a box must not have; those that it was
 // given something of are not looked at.
@@ -106,7 +97,7 @@ func (d *Lender) layFor(spec caisson.SandboxSpec, u User) (*Layout, error) {
 	l := &Layout{Plan: plan.Plan{
 		ID: string(spec.ID), UID: u.Inside, GID: u.InsideGroup, User: userName, Home: sandbox.Home(mounts),
 		Workspace: spec.Workspace, Tmp: spec.Limits.Tmp, Private: []string{"/tmp", "/dev/shm"},
-		Files: spec.Limits.Files, Size: spec.Limits.Size, System: system, Etc: etcPaths(),
+		Files: spec.Limits.Files, Size: spec.Limits.Size, System: system, Etc: d.etc.paths(),
 		Proof: "/.proof", Ptrace: spec.Ptrace,
 	}}
 	if len(spec.Hide) > 0 {
@@ -180,19 +171,6 @@ func (l *Layout) Floor(g *process.Group, limits caisson.Limits, u User) {
 	if !g.Enforces(caisson.ControlCPU) {
 		l.Plan.CPUs = limits.CPUs
 	}
-}
-
-func etcPaths() []string {
-	var out []string
-	for _, name := range etc {
-		if !strings.Contains(name, "*") {
-			out = append(out, "/etc/"+name)
-			continue
-		}
-		found, _ := filepath.Glob("/etc/" + name) // the patterns are right
-		out = append(out, found...)
-	}
-	return out
 }
 
 // Environment is what every command inside gets; see sandbox.Environment.

@@ -45,12 +45,13 @@ func CallingUser() User {
 }
 
 // kernelRoot tells whether root here is root of the machine, and not of a user
-// namespace, where it is an ordinary user.
-func kernelRoot() bool {
+// namespace, where it is an ordinary user: it stays so for the life of a process
+// with several threads.
+var kernelRoot = sync.OnceValue(func() bool {
 	raw, err := os.ReadFile("/proc/self/uid_map")
 	fields := strings.Fields(string(raw))
 	return err != nil || len(fields) == 3 && fields[1] == "0" && fields[2] == "4294967295"
-}
+})
 
 // asRoot is u where files cannot be lent to another user.
 func (u User) asRoot(reason error) User {
@@ -91,10 +92,12 @@ func (l *Layout) Attributes(u User) *syscall.SysProcAttr {
 	return attr
 }
 
-func mayDropGroups() bool {
+// mayDropGroups tells whether the user namespace lets its root do so, which was
+// settled before it had one.
+var mayDropGroups = sync.OnceValue(func() bool {
 	raw, err := os.ReadFile("/proc/self/setgroups")
 	return err == nil && strings.TrimSpace(string(raw)) == "allow"
-}
+})
 
 // owner is who owns a file on disk.
 type owner struct{ uid, gid uint32 }
@@ -102,6 +105,7 @@ type owner struct{ uid, gid uint32 }
 // Lender lends files to the users of boxes. Safe for concurrent use.
 type Lender struct {
 	program *Program
+	etc     etcList
 
 	mu     sync.Mutex
 	idmaps map[owner]*os.File

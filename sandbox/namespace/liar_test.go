@@ -5,7 +5,6 @@ package namespace_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/box"
+	"github.com/caisson-run/caisson/guest/pack"
 	"github.com/caisson-run/caisson/guest/plan"
 	"github.com/caisson-run/caisson/guest/wire"
 	"github.com/caisson-run/caisson/process"
@@ -76,10 +76,10 @@ func beLiar() int {
 		}
 		return 1
 	case "report-garbage":
-		_, _ = control.WriteString(`{"landlock": -9223372036854775808, "tests": {}}`)
+		_, _ = control.WriteString("\x00\x00\x00\xff\xff\xff\xff\x0f\xff\xff\xff\xff\x0f") // four billion tests
 		return 1
 	case "report-broken":
-		_ = json.NewEncoder(control).Encode(plan.Report{Tests: []plan.Test{{Control: "files", Tried: "x", Broke: "yes"}}, Failed: "self-test"})
+		_, _ = control.Write(pack.Bytes(&plan.Report{Tests: []plan.Test{{Control: "files", Tried: "x", Broke: "yes"}}, Failed: "self-test"}))
 		return 1
 	}
 	if _, err := box.SetUp(os.Args[1]); err != nil {
@@ -113,7 +113,7 @@ func lieInStream(lie string, stream io.ReadWriter) int {
 	if lie == "hello-nonce" {
 		hello.Nonce = "guessed"
 	}
-	_ = out.Control(wire.TypeHello, 0, wire.Hello{Version: wire.Version, Nonce: hello.Nonce})
+	_ = out.Control(wire.TypeHello, 0, &wire.Hello{Version: wire.Version, Nonce: hello.Nonce})
 	for {
 		h, err := in.Next()
 		if err != nil {
@@ -149,21 +149,21 @@ func lieAboutCommand(lie string, id uint32, out *wire.Writer, stream io.Writer) 
 	switch lie {
 	case "held-silence":
 	case "held-itself":
-		_ = out.Control(wire.TypeHeld, id, wire.Held{Holder: 1, PID: 1})
+		_ = out.Control(wire.TypeHeld, id, &wire.Held{Holder: 1, PID: 1})
 	case "held-host":
-		_ = out.Control(wire.TypeHeld, id, wire.Held{Holder: held.Holder, PID: os.Getppid()})
+		_ = out.Control(wire.TypeHeld, id, &wire.Held{Holder: held.Holder, PID: os.Getppid()})
 	case "held-negative":
-		_ = out.Control(wire.TypeHeld, id, wire.Held{Holder: -1, PID: -1 << 62})
+		_ = out.Control(wire.TypeHeld, id, &wire.Held{Holder: -1, PID: -1 << 62})
 	case "held-other":
-		_ = out.Control(wire.TypeHeld, id+1, held)
+		_ = out.Control(wire.TypeHeld, id+1, &held)
 	default:
-		_ = out.Control(wire.TypeHeld, id, held)
+		_ = out.Control(wire.TypeHeld, id, &held)
 	}
 	switch lie {
 	case "status":
-		_ = out.Control(wire.TypeEnded, id, wire.Ended{Code: 1 << 40, Closed: true})
+		_ = out.Control(wire.TypeEnded, id, &wire.Ended{Code: 1 << 40, Closed: true})
 	case "usage":
-		_ = out.Control(wire.TypeEnded, id, wire.Ended{CPU: -1 << 62, MaxRSS: -1, Left: -1, Closed: true})
+		_ = out.Control(wire.TypeEnded, id, &wire.Ended{CPU: -1 << 62, MaxRSS: -1, Left: -1, Closed: true})
 	case "flood":
 		flood(append(header(wire.TypeOut, id, wire.MaxData), make([]byte, wire.MaxData)...))
 	case "flood-credit":

@@ -57,6 +57,7 @@ func cases() []runnable {
 		{Case{"TestCase_S14", network, "connect to a unix socket of the host, abstract or by path"}, hostSocketsAreOutOfReach},
 		{Case{"TestCase_S15_Forks", pids, "fork without end"}, forksAreBounded},
 		{Case{"TestCase_S15_Memory", memory, "take 10 GiB of memory"}, memoryIsBounded},
+		{Case{"TestCase_S15_Small", memory, "have the guest ended for the memory that many small programs take"}, smallProgramsEndFirst},
 		{Case{"TestCase_S15_Tmp", disk, "fill /tmp with bytes and with files"}, tmpIsBounded},
 		{Case{"TestCase_S16", none, "write much output that is not UTF-8"}, outputIsExact},
 		{Case{"TestCase_S17", files, "read and write through links that lead out"}, linksLeadNowhere},

@@ -54,6 +54,27 @@ print("held")`}})
 	}
 }
 
+// Many small programs, none of them as large as the guest, that fill memory
+// together. They end, and not the guest and the box with it. Origin: Daytona 5140.
+func smallProgramsEndFirst(t *testing.T, h Harness) {
+	o := open(t, h, func(s *caisson.SandboxSpec) { s.Limits.Memory = 32 << 20 })
+	if !o.enforced(caisson.ControlMemory) {
+		return
+	}
+	line := "i=0; while [ $i -lt 250 ]; do sleep 1000 & i=$((i+1)); done; wait"
+	if r := o.do(caisson.Command{Argv: []string{"sh", "-c", line}, Deadline: 4 * time.Second}); r.Code == 0 {
+		t.Error("the memory was enough")
+	}
+	if got := o.sh("echo fine"); got != "fine" {
+		t.Fatalf("after that: %q", got)
+	}
+	// What begins while memory is full is ended as well, and said to be.
+	o.do(caisson.Command{Line: "exec cat /dev/zero > /dev/shm/file"})
+	if r := o.do(caisson.Command{Line: "exec cat /dev/zero > /dev/shm/file"}); !r.OOM {
+		t.Errorf("in a full box: exit %d, out of memory %v", r.Code, r.OOM)
+	}
+}
+
 // A full and an overcrowded /tmp. Origin: Daytona 5140.
 func tmpIsBounded(t *testing.T, h Harness) {
 	o := open(t, h, func(s *caisson.SandboxSpec) { s.Limits.Tmp = 16 << 20 })

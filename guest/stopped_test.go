@@ -29,7 +29,7 @@ func TestStoppedWhileHolding(t *testing.T) {
 						_ = l.in.Skip(h.Length)
 						if h.Type == wire.TypeHold {
 							<-time.After(c.after)
-							_ = l.out.Control(wire.TypeHeld, h.Stream, wire.Held{Holder: 2, PID: 3})
+							_ = l.out.Control(wire.TypeHeld, h.Stream, &wire.Held{Holder: 2, PID: 3})
 						}
 					}
 				}()

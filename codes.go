@@ -169,7 +169,7 @@ var codeTable = []CodeInfo{
 	{CodeRequestReplayed, false, 409, 1, "a request of that id was taken before; nothing about it was changed", "Use a new id; `recover` publishes the first one's answer again."},
 	{CodeRequestExpired, true, 409, 75, "the request is of another time than the channel's", "Read the status again and send it with a new id."},
 	{CodeGenerationStale, false, 410, 1, "the request is for another life of the channel", "Read the identity again."},
-	{CodeVerbDenied, false, 403, 77, "there is no such verb, or not for this sandbox", "The identity lists the verbs."},
+	{CodeVerbDenied, false, 403, 77, "there is no such verb, or not for this sandbox", "`caisson-guest ctl verbs --text`, inside, lists those that there are."},
 	{CodeChannelFull, false, 507, 1, "the channel has taken as many requests as it may", "`caisson sandbox start --recreate` begins a new generation."},
 	{CodeEngineUnknown, true, 503, 75, "the engine does not say whether the sandbox is there", "Start the engine, then try again with a new id."},
 	{CodeEngineAbsentGCFailed, false, 500, 1, "the sandbox is gone, and not all of it could be cleared away", "`caisson sandbox rm` goes on with it, and says what is in the way."},

@@ -56,12 +56,11 @@ type Options struct {
 
 // Output is what came out.
 type Output struct {
-	Text     string         // the preview, with its notice
-	Total    int64          // bytes that went in
-	Omitted  int64          // bytes that Text does not show
-	Invalid  bool           // Text shows U+FFFD in place of bytes that are not UTF-8
-	Spill    *caisson.Spill // nil where Text is everything, or nothing could be kept
-	SpillErr error          // why the spill does not hold everything that it should
+	Text    string         // the preview, with its notice
+	Total   int64          // bytes that went in
+	Omitted int64          // bytes that Text does not show
+	Invalid bool           // Text shows U+FFFD in place of bytes that are not UTF-8
+	Spill   *caisson.Spill // nil where Text is everything, or nothing could be kept
 }
 
 // Writer takes output. Safe for concurrent use. Write never fails.
@@ -167,15 +166,9 @@ func (w *Writer) Finish() Output {
 		w.openSpill()
 	}
 	if w.spill != nil {
-		kept, err := w.spill.close()
-		if w.spilled == nil {
-			w.spilled = err
-		}
+		kept := w.spill.close()
 		kept.Total, kept.Invalid = w.total, out.Invalid
 		out.Spill = &kept
-	}
-	if w.spilled != errNotWanted { //nolint:errorlint // set above
-		out.SpillErr = w.spilled
 	}
 	if whole {
 		out.Text = sanitize(w.head)

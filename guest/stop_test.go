@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/internal/proctree"
 )
 
@@ -342,6 +344,23 @@ func TestTheEndOfTheStreamEndsAll(t *testing.T) {
 	}
 	if _, err := b.Hold(context.Background(), caisson.Command{Line: "true"}); caisson.CodeOf(err) != caisson.CodeSandboxLost {
 		t.Errorf("Hold: %v", err)
+	}
+}
+
+// A guest that the kernel has ended for memory: who waits for a command is told.
+func TestGuestEndsForMemory(t *testing.T) {
+	for rose, want := range map[int64]bool{0: false, 1: true} {
+		var ended atomic.Int64
+		b := open(t, func(o *guest.Options) { o.OOM = func() (int64, error) { return ended.Load(), nil } })
+		p := b.start(t, caisson.Command{Line: "sleep 1000"})
+		ended.Add(rose)
+		if err := b.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.Wait(t.Context())
+		if caisson.CodeOf(err) != caisson.CodeSandboxLost || strings.Contains(err.Error(), "memory was used up") != want {
+			t.Errorf("%d more ended for memory: %v", rose, err)
+		}
 	}
 }
 

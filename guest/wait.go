@@ -89,6 +89,10 @@ func (p *command) exitLocked() caisson.Exit {
 func (p *command) lost(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.phase == phaseReleased && caisson.CodeOf(err) == caisson.CodeSandboxLost && p.oomRose() {
+		err = caisson.Errorf(caisson.CodeSandboxLost, "the sandbox's memory was used up, and its guest was ended: %w", err).
+			WithHint("Give it more with `limits.memory`, or have the command use less at a time.")
+	}
 	p.endLocked(nil, err)
 	p.noMoreOutput()
 }

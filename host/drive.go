@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -61,10 +62,22 @@ func (h *Host) Drive(ctx context.Context, id caisson.RunID, opts DriveOptions) (
 	if caisson.CodeOf(err) != caisson.CodeLeaseLost {
 		err = errors.Join(err, h.Ledger.ReleaseLease(cleanup, drive))
 	}
+	now, readErr := h.Ledger.Run(cleanup, id)
 	if err != nil {
+		if readErr == nil && endedMeanwhile(now, err) {
+			return now, nil
+		}
 		return r, err
 	}
-	return h.Ledger.Run(cleanup, id)
+	return now, readErr
+}
+
+// endedMeanwhile tells whether all that went wrong is that a run was cancelled while
+// its box was being opened: one that is pending has ended with that.
+func endedMeanwhile(now caisson.Run, err error) bool {
+	return now.State == caisson.RunCancelled && !slices.ContainsFunc(leaves(err), func(part error) bool {
+		return caisson.CodeOf(part) != caisson.CodeStateInvalid
+	})
 }
 
 // drive is Drive with the lease in hand.

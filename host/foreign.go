@@ -44,7 +44,10 @@ func (s *session) foreign(ctx context.Context, opts DriveOptions) error {
 		err = errors.Join(err, opts.Settled(record, s.drive))
 	}
 	if err != nil && why == nil {
-		return err
+		// The door looks for a cancel by itself, and may have seen it first.
+		if why = s.cancelled(record, err); why == nil {
+			return err
+		}
 	}
 	ending, end := lingering(ctx)
 	defer end()
@@ -52,6 +55,19 @@ func (s *session) foreign(ctx context.Context, opts DriveOptions) error {
 		return err
 	}
 	return s.endForeign(record, why, settled)
+}
+
+// cancelled returns an error of the door if it is that a cancel was asked for.
+func (s *session) cancelled(ctx context.Context, err error) error {
+	var cause *caisson.CauseError
+	if !errors.As(err, &cause) {
+		return nil
+	}
+	r, readErr := s.host.Ledger.Run(ctx, s.run.ID)
+	if readErr != nil || r.CancelAsked == "" || r.CancelAsked != cause.Cause {
+		return nil
+	}
+	return err
 }
 
 // agentCall returns the latest call of a foreign run, or, with fresh, one of

@@ -59,7 +59,15 @@ func (h *Host) RunDiff(ctx context.Context, what string, stat bool) (string, err
 	if err != nil {
 		return "", err
 	}
-	return h.diff(ctx, ws, ofRun(r.ID, from), ofRun(r.ID, to), stat)
+	text, err := h.diff(ctx, ws, ofRun(r.ID, from), ofRun(r.ID, to), stat)
+	if err != nil && ws.Removed {
+		gone := caisson.Errorf(caisson.CodeNotFound, "the workspace of run %s was removed", r.ID).WithHint("It is not in the trash any more.")
+		if t, none := h.workspaces.FindTrash(string(ws.ID)); none == nil {
+			gone = gone.WithHint("`caisson workspace trash restore %s` brings it back.", t.Workspace.ID)
+		}
+		err = gone
+	}
+	return text, err
 }
 
 // ofRun makes the number of a turn the name of its snapshot.

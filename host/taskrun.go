@@ -90,10 +90,24 @@ func (h *Host) beginStage(ctx context.Context, t caisson.Task, w flow.Workflow, 
 	if err := fault.Point("task.run.begun"); err != nil {
 		return err
 	}
-	if _, err := h.Ledger.CreateRun(ctx, run, spec); err != nil {
+	if _, err := h.createStageRun(ctx, t.ID, run, spec); err != nil {
 		return err
 	}
 	return fault.Point("task.run.created")
+}
+
+// createStageRun records the run of a step. One whose task was given up since the
+// step began, when there was no run yet to be cancelled, is cancelled.
+func (h *Host) createStageRun(ctx context.Context, id caisson.TaskID, run caisson.RunID, spec caisson.RunSpec) (caisson.Run, error) {
+	r, err := h.Ledger.CreateRun(ctx, run, spec)
+	if err != nil {
+		return r, err
+	}
+	now, err := h.Ledger.Task(ctx, id)
+	if err != nil || now.State != caisson.TaskCancelled {
+		return r, err
+	}
+	return h.Ledger.AskCancel(ctx, run, caisson.CauseUser, Person())
 }
 
 // goOn drives the run of the step that is under way, and records its end. Where
@@ -156,7 +170,7 @@ func (h *Host) stageRun(ctx context.Context, t caisson.Task, w flow.Workflow, o 
 	if err != nil {
 		return r, err
 	}
-	return h.Ledger.CreateRun(ctx, step.Run, spec)
+	return h.createStageRun(ctx, t.ID, step.Run, spec)
 }
 
 // takeWorkspace returns the workspace of a task, which it makes where there is

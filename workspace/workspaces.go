@@ -152,13 +152,19 @@ func (w *Workspaces) Find(ctx context.Context, dir, ref string) (caisson.Workspa
 		return caisson.Workspace{}, err
 	}
 	found, err := choose(all, ref, hasID, isCalled, isNumber, begins)
-	if caisson.CodeOf(err) != caisson.CodeNotFound || dir == "" {
+	if caisson.CodeOf(err) == caisson.CodeNotFound && dir != "" {
+		if all, err = w.opts.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{}); err != nil {
+			return caisson.Workspace{}, err
+		}
+		found, err = choose(all, ref, hasID, isOfRun)
+	}
+	if caisson.CodeOf(err) != caisson.CodeNotFound {
 		return found, err
 	}
-	if all, err = w.opts.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{}); err != nil {
-		return caisson.Workspace{}, err
+	if t, none := w.FindTrash(ref); none == nil {
+		err = caisson.AsError(err).WithHint("One of that name was removed at %s: `caisson workspace trash restore %s` brings it back.", t.At.Local().Format(time.DateTime), t.Workspace.ID)
 	}
-	return choose(all, ref, hasID, isOfRun)
+	return caisson.Workspace{}, err
 }
 
 // Ways in which a reference can mean the workspace with a number in a listing.

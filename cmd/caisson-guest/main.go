@@ -73,6 +73,7 @@ func serve() error {
 		if o.Rules, err = box.ProveBare(); err != nil {
 			return err
 		}
+		o.Score = plan.ScoreFD
 	}
 	return inside.Serve(o)
 }

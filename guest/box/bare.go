@@ -50,6 +50,7 @@ func Restrict() error {
 	report, err := runSteps(p, []step{
 		{"limits", setLimits},
 		{"plan", func(*plan.Plan, *plan.Report) error { return keepPlan(raw) }},
+		{"score", keepScore},
 		{"landlock", restrictBare},
 		{"capabilities", dropOwnCapabilities},
 		{"seccomp", filterBare},
@@ -89,6 +90,20 @@ func keepPlan(raw []byte) error {
 	}
 	if _, err := unix.FcntlInt(plan.StreamFD, unix.F_SETFD, 0); err != nil {
 		return fmt.Errorf("hand stream on: %w", err)
+	}
+	return nil
+}
+
+// keepScore hands on what the rules will keep from being opened. A file of a
+// process in /proc is that of the program that it executes next, too.
+func keepScore(*plan.Plan, *plan.Report) error {
+	fd, err := unix.Open(plan.ScorePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil //nolint:nilerror // commands end in any order then; it is no control
+	}
+	defer unix.Close(fd)
+	if err := unix.Dup3(fd, plan.ScoreFD, 0); err != nil {
+		return fmt.Errorf("hand score on: %w", err)
 	}
 	return nil
 }

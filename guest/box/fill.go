@@ -116,6 +116,10 @@ func (r *root) etcEntry(path string) error {
 	return nil
 }
 
+// maxTerminals bounds the terminals of a box. All boxes and containers of a machine
+// share some 3,000, and one program may have more files open than that.
+const maxTerminals = 256
+
 func (r *root) makeDev() error {
 	if err := os.Mkdir("dev", 0o755); err != nil {
 		return err
@@ -144,7 +148,8 @@ func (r *root) makeDev() error {
 	if err := os.Mkdir("dev/pts", 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mount("devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0600"); err != nil {
+	options := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0600,max=%d", maxTerminals)
+	if err := unix.Mount("devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, options); err != nil {
 		return fmt.Errorf("mount /dev/pts: %w", err)
 	}
 	return nil

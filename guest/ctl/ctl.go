@@ -62,7 +62,8 @@ INPUT is a JSON object, - for one from standard input, or @FILE.
   --text           print the output instead of the whole answer
 
 Exit status: 0 done, 1 failed, 2 not a valid request, 75 safe to try again, 76 begun
-and its outcome is not known, 77 refused.
+and its outcome is not known, 77 refused. Of a request that has not ended, wait exits
+76 when its time is over, and recover 75: look again.
 `
 
 // command is a parsed command line.

@@ -5,6 +5,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	boxplan "github.com/caisson-run/caisson/guest/plan"
 )
 
 // score is which of a box's processes the kernel ends first when memory runs
@@ -33,11 +37,15 @@ const (
 )
 
 // openScore must be called while the guest can be traced: later its files in /proc
-// are root's. Where it cannot be had (Landlock alone keeps /proc from being
-// written), commands and guest stay as the box was made.
-func openScore() score {
-	file, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0)
-	if err != nil {
+// are root's. given is the descriptor, where it was opened before; 0: it was not.
+// Where it cannot be had, commands and guest stay as the box was made.
+func openScore(given int) score {
+	var file *os.File
+	var err error
+	if given != 0 {
+		unix.CloseOnExec(given)
+		file = os.NewFile(uintptr(given), boxplan.ScorePath) //nolint:gosec // a descriptor
+	} else if file, err = os.OpenFile(boxplan.ScorePath, os.O_RDWR, 0); err != nil {
 		return score{}
 	}
 	raw, err := io.ReadAll(file)

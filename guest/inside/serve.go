@@ -27,6 +27,9 @@ type Options struct {
 	// Rules is a descriptor of Landlock rules that each command is put under
 	// before it begins, beside what this process is under already; 0: none.
 	Rules int
+	// Score is a descriptor of this process's own score, where what it is under
+	// keeps it from opening that; 0: Serve opens it.
+	Score int
 	// Outlet is the way out, if the set-up has opened it already. Else Serve opens
 	// the one that the host's hello asks for, with the capabilities that this
 	// process was given for it, and drops them.
@@ -48,6 +51,7 @@ type server struct {
 	mu      sync.Mutex
 	open    map[uint32]stream
 	score   score
+	scoreFD int            // given, or 0
 	holders map[int]*spawn // of holders that were not reaped yet
 	stacks  [][]byte       // of holders that were
 }
@@ -77,7 +81,7 @@ func Serve(o Options) error {
 	defer runtime.UnlockOSThread()
 	s := &server{
 		stream: o.Stream, in: wire.NewReader(o.Stream, wire.MaxControl), out: wire.NewWriter(o.Stream, nil),
-		open: map[uint32]stream{}, holders: map[int]*spawn{}, outlet: o.Outlet, rules: o.Rules,
+		open: map[uint32]stream{}, holders: map[int]*spawn{}, outlet: o.Outlet, rules: o.Rules, scoreFD: o.Score,
 	}
 	if err := s.prepare(); err != nil {
 		refusal := caisson.Errorf(caisson.CodeSandboxLost, "the guest cannot serve: %w", err)
@@ -99,7 +103,7 @@ func Serve(o Options) error {
 
 // prepare greets the host and readies this process.
 func (s *server) prepare() error {
-	s.score = openScore()
+	s.score = openScore(s.scoreFD)
 	// The programs inside have the same user id: without this they could read
 	// the guest's memory and take its descriptors.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

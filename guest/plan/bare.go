@@ -14,3 +14,7 @@ const PlanFD = 100
 // RulesFD is where the rules are that each command is put under; nothing is
 // there where the kernel has none of that kind.
 const RulesFD = 101
+
+// ScoreFD is where the second finds its own /proc/self/oom_score_adj, which it
+// may not open any more; nothing is there where the first could not.
+const ScoreFD = 102

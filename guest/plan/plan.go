@@ -27,6 +27,10 @@ const (
 // that limits do not count there; fs/coredump.c looks for 1). 0 would mean yes.
 const NoCore = 1
 
+// ScorePath is where a process says how soon the kernel shall end it when memory
+// runs out.
+const ScorePath = "/proc/self/oom_score_adj"
+
 // Plan is everything that the set-up needs to know.
 type Plan struct {
 	// ID is the sandbox's; the box's host name is made of it.

@@ -71,17 +71,21 @@ func (q *reviewRow) readDecision(s source) error {
 func findReview(s source, id caisson.ReviewID) (*reviewRow, error) {
 	n, err := strconv.ParseInt(strings.TrimPrefix(string(id), "q"), 10, 64)
 	if err != nil || fmt.Sprintf("q%d", n) != string(id) {
-		return nil, notFound("review", string(id))
+		return nil, noReview(id)
 	}
 	q := new(reviewRow)
 	err = q.scan(s.row(`SELECT `+reviewColumns+` WHERE v.n = ?`, n).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, notFound("review", string(id))
+		return nil, noReview(id)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return q, q.readDecision(s)
+}
+
+func noReview(id caisson.ReviewID) error {
+	return notFound("review", string(id)).WithHint("`caisson review ls` lists those that are open, `caisson review ls --all` all.")
 }
 
 func (q *reviewRow) value(s source) (caisson.Review, error) {

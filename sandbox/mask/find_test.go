@@ -40,16 +40,6 @@ func find(t rapid.TB, f *finder) []string {
 	return slices.Compact(found)
 }
 
-func put(t rapid.TB, path string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // With and without watches the same is found, whatever is done to the tree.
 func TestFindsWhatAWalkFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -171,8 +171,8 @@ func BenchmarkOutput(b *testing.B) {
 				t.time("caisson", func() {
 					w := capture.New(opts)
 					run(b, sb, caisson.Command{Line: line, Stdout: w})
-					if out := w.Finish(); out.Total != size || out.SpillErr != nil {
-						b.Fatalf("%d bytes, %v", out.Total, out.SpillErr)
+					if out := w.Finish(); out.Total != size || spilled && (out.Spill == nil || out.Spill.Bytes != size) {
+						b.Fatalf("%d bytes, %+v", out.Total, out.Spill)
 					}
 				})
 				grown = max(grown, memory(b, false)-before)

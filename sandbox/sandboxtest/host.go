@@ -233,6 +233,18 @@ while n < 100000 and libc.inotify_init() >= 0:
     n += 1
 print(n)`
 
+// terminals makes terminals until there are no more, and few enough to leave some
+// to whoever runs beside the test.
+const terminals = `import os
+n = 0
+try:
+    while n < 300:
+        os.open("/dev/ptmx", os.O_RDWR)
+        n += 1
+except OSError:
+    pass
+print(n)`
+
 // What the kernel counts by user is not taken whole, and a process cannot hold
 // thousands of what it takes the kernel long to close: it would not end when it
 // is killed.
@@ -249,6 +261,9 @@ func hostKeepsItsShare(t *testing.T, h Harness) {
 	all, _ := strconv.Atoi(strings.TrimSpace(string(most)))
 	if n, err := strconv.Atoi(o.python(watchers)); err != nil || n == 0 || n >= all && h.OwnLimits {
 		t.Errorf("%d of the host's %d inotify descriptors could be made (%v)", n, all, err)
+	}
+	if n, err := strconv.Atoi(o.python(terminals)); err != nil || h.OwnLimits && (n < 64 || n >= 300) {
+		t.Errorf("%d terminals could be made (%v)", n, err)
 	}
 	for option, name := range map[string]string{"-i": "Max pending signals", "-q": "Max msgqueue size"} {
 		raw, err := os.ReadFile("/proc/self/limits")

@@ -103,7 +103,7 @@ func ofLandlock() []Mechanism {
 	return []Mechanism{
 		{caisson.ControlFiles, "Landlock", "", "names, sizes and times of other files can be seen, modes and times of your own changed; not enforced as root, nor where a workspace's .git must be covered"},
 		{caisson.ControlNetwork, "seccomp filter: no sockets but connected pairs; Landlock for TCP", "", "there is no loopback either"},
-		{caisson.ControlProcesses, "", "", "not enforced: other processes are seen, and one that the guest has lost may outlive it; Landlock keeps signals inside from version 6 on"},
+		{caisson.ControlProcesses, "", "", "not enforced: other processes are seen, those of a caller other than root can be put on other processors (`sched_setaffinity`), shared memory and queues that others have made are listed (`/proc/sysvipc`), and a process that the guest has lost may outlive it; Landlock keeps signals inside from version 6 on"},
 		{caisson.ControlMemory, "cgroup v2 or cgroup v1 memory", "", noCgroup},
 		{caisson.ControlPids, "cgroup v2 or cgroup v1 pids", "", noCgroup},
 		{caisson.ControlCPU, "cgroup v2 or cgroup v1 cpu", "", noCgroup + ": processor affinity, which a program inside may change back"},

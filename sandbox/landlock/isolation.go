@@ -47,7 +47,7 @@ func row(control caisson.Control, r plan.Report, g *process.Group, spec caisson.
 	case caisson.ControlNetwork:
 		return caisson.Enforcement{Enforced: true, By: "seccomp filter: no sockets but connected pairs; Landlock for TCP", Why: "there is no loopback either"}
 	case caisson.ControlProcesses:
-		row := caisson.Enforcement{Why: "without a pid namespace other processes are seen, and a process that the guest has lost may outlive it", Fix: other}
+		row := caisson.Enforcement{Why: "without a pid namespace other processes are seen, those of a caller other than root can be put on other processors (sched_setaffinity), shared memory and queues that others have made are listed (/proc/sysvipc), and a process that the guest has lost may outlive it", Fix: other}
 		if r.Landlock >= versionScope {
 			row.By = "Landlock keeps signals inside"
 		} else {

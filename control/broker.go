@@ -302,7 +302,7 @@ func (b *Broker) bind(err error) {
 	}
 	if b.boundFails > 0 {
 		b.boundDue = b.s.o.Boot() + backoff(b.boundFails)
-		signal(b.s.roused)
+		b.s.rouse()
 	}
 	b.mu.Unlock()
 	if err != nil {

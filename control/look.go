@@ -18,14 +18,14 @@ type look[T any] struct {
 }
 
 type asked[T any] struct {
-	done  chan struct{}
+	done  chan struct{} // nil where nobody waits
 	value T
 	err   error
 }
 
 // within returns the answer, or an error when limit is over.
 func (l *look[T]) within(ctx context.Context, limit time.Duration) (T, error) {
-	a, ours := l.claim()
+	a, ours := l.claim(true)
 	if ours {
 		// It ends with its own deadline, or when the system call that hangs returns:
 		// nobody waits for it, but for the one who looks next.
@@ -51,7 +51,7 @@ func (l *look[T]) within(ctx context.Context, limit time.Duration) (T, error) {
 // here asks in the caller's own goroutine, which may hang for it. It asks nothing
 // while an answer is outstanding.
 func (l *look[T]) here(ctx context.Context) (value T, asked bool, err error) {
-	a, ours := l.claim()
+	a, ours := l.claim(false)
 	if !ours {
 		return value, false, nil
 	}
@@ -59,12 +59,16 @@ func (l *look[T]) here(ctx context.Context) (value T, asked bool, err error) {
 	return a.value, true, a.err
 }
 
-// claim returns the answer that is outstanding, or one that the caller has to see to.
-func (l *look[T]) claim() (a *asked[T], ours bool) {
+// claim returns the answer that is outstanding, or one that the caller has to see
+// to. With wait it can be waited for.
+func (l *look[T]) claim(wait bool) (a *asked[T], ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ours = l.under == nil; ours {
-		l.under = &asked[T]{done: make(chan struct{})}
+		l.under = &asked[T]{}
+	}
+	if wait && l.under.done == nil {
+		l.under.done = make(chan struct{})
 	}
 	return l.under, ours
 }
@@ -72,9 +76,11 @@ func (l *look[T]) claim() (a *asked[T], ours bool) {
 func (l *look[T]) answer(ctx context.Context, a *asked[T]) {
 	a.value, a.err = l.ask(ctx)
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.under = nil
-	l.mu.Unlock()
-	close(a.done)
+	if a.done != nil {
+		close(a.done)
+	}
 }
 
 // backoff is the pause after the nth failure in a row (from 1).

@@ -100,7 +100,7 @@ func (s *Service) list(ctx context.Context, e *engine, brokers []*Broker) {
 		return
 	}
 	e.due = now + backoff(e.fails)
-	signal(s.roused)
+	s.rouse()
 }
 
 // listed takes what the engine says, and tells whether that is sure.

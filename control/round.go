@@ -36,31 +36,47 @@ func (s *Service) tick(ctx context.Context) time.Duration {
 	}
 	s.mu.Unlock()
 	stalls, now := s.pulse()
-	next := s.begun + ((now-s.begun)/beatEvery+1)*beatEvery
+	beat := s.begun + ((now-s.begun)/beatEvery+1)*beatEvery
+	if due, quiet := s.quiet(now, stalls); quiet {
+		return min(beat, due) - now
+	}
 	round := s.round(now)
-	var looks []glance
-	for _, b := range s.open() {
+	open := s.open()
+	next := s.begun + time.Duration(round+1)*lookEvery
+	looks := make([]glance, 0, len(open))
+	for _, b := range open {
 		look, again := b.tick(now, round, stalls)
-		if look != nil {
-			looks = append(looks, *look)
+		if look.b != nil {
+			looks = append(looks, look)
 		}
 		next = min(next, again)
 	}
 	s.lookAround(ctx, looks)
-	return min(next, s.lookAtEngines(ctx, now)) - now
+	next = min(next, s.lookAtEngines(ctx, now))
+	s.mu.Lock()
+	s.due, s.dueFor = next, stalls
+	s.mu.Unlock()
+	return min(beat, next) - now
+}
+
+// quiet tells whether nothing is due but a beat, and when anything else is.
+func (s *Service) quiet(now time.Duration, stalls int64) (due time.Duration, quiet bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.due, !s.fresh.Swap(false) && now < s.due && stalls == s.dueFor
 }
 
 // round is the number of the round in which now is.
 func (s *Service) round(now time.Duration) int64 { return int64((now - s.begun) / lookEvery) }
 
 // tick has the loop do what only time has it do, where there is any of it. It
-// returns the look at the broker that is due, and when one is again before the next
-// round.
-func (b *Broker) tick(now time.Duration, round, stalls int64) (look *glance, next time.Duration) {
+// returns the look at the broker that is due, one without a broker if none is, and
+// when one is again before the next round.
+func (b *Broker) tick(now time.Duration, round, stalls int64) (look glance, next time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.cause != nil {
-		return nil, never
+		return look, never
 	}
 	fresh, first := round != b.round, b.round < 0
 	b.round = round
@@ -68,20 +84,19 @@ func (b *Broker) tick(now time.Duration, round, stalls int64) (look *glance, nex
 		signal(b.ticks)
 	}
 	if b.looking {
-		return nil, never
+		return look, never
 	}
-	g := glance{b: b, files: fresh && (first || !b.guarded || round%surely == 0), bound: fresh && b.bound != nil}
+	look = glance{b: b, files: fresh && (first || !b.guarded || round%surely == 0), bound: fresh && b.bound != nil}
 	next = never
 	if b.boundFails > 0 {
-		if g.bound = now >= b.boundDue; !g.bound {
+		if look.bound = now >= b.boundDue; !look.bound {
 			next = b.boundDue
 		}
 	}
-	if !g.files && !g.bound {
-		return nil, next
+	if b.looking = look.files || look.bound; !b.looking {
+		return glance{}, next
 	}
-	b.looking = true
-	return &g, next
+	return look, next
 }
 
 // dueLocked tells whether something is to be tried again, or to be done because it
@@ -156,7 +171,7 @@ func (b *Broker) looked() {
 	defer b.mu.Unlock()
 	b.looking = false
 	if b.boundFails > 0 {
-		signal(b.s.roused)
+		b.s.rouse()
 	}
 }
 

@@ -235,7 +235,7 @@ func TestAfterALookThatFailed(t *testing.T) {
 	default:
 		t.Fatal("nobody is told")
 	}
-	if look, next := b.tick(s.o.Boot(), b.round, 0); look != nil || next != b.boundDue {
+	if look, next := b.tick(s.o.Boot(), b.round, 0); look.b != nil || next != b.boundDue {
 		t.Errorf("the next is due after %s, not %s", next, b.boundDue)
 	}
 }

@@ -53,13 +53,16 @@ type Options struct {
 type Service struct {
 	o      Options
 	begun  time.Duration // by Boot; rounds are counted from then
-	roused chan struct{} // something is due earlier than Run knows
+	roused chan struct{} // see rouse
+	fresh  atomic.Bool   // a broker has come, or something is due earlier than due
 
 	mu      sync.Mutex
 	brokers map[*Broker]bool
 	engines map[string]*engine
 	beat    time.Duration // by Boot, when this process was last seen to run
 	stalls  int64         // times that it did not run for a while
+	due     time.Duration // by Boot, when anything is but a beat
+	dueFor  int64         // stalls of which the brokers know
 	looks   sync.WaitGroup
 
 	debtors atomic.Int64 // see pace
@@ -107,6 +110,12 @@ func (s *Service) Run(ctx context.Context) error {
 	return <-watched
 }
 
+// rouse has Run look what is due: something may be, earlier than it knows.
+func (s *Service) rouse() {
+	s.fresh.Store(true)
+	signal(s.roused)
+}
+
 // pulse notes that this process runs now, and returns how often it did not for
 // stallAfter: stopped by a signal, or with the whole machine.
 func (s *Service) pulse() (stalls int64, now time.Duration) {
@@ -137,6 +146,7 @@ func (s *Service) add(b *Broker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.brokers[b] = true
+	s.fresh.Store(true)
 	if s.o.Present == nil {
 		return
 	}

@@ -294,6 +294,14 @@ func (b *Broker) checkBinding(ctx context.Context) error {
 	return err
 }
 
+// unbound tells whether a look at the workspace went wrong, and none well since.
+func (b *Broker) unbound() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, parked := b.reasons[caisson.CodeWorkspaceBindingLost]
+	return parked || b.boundFails > 0
+}
+
 // bind takes what a look at the workspace says.
 func (b *Broker) bind(err error) {
 	b.mu.Lock()

@@ -15,6 +15,7 @@ type look[T any] struct {
 
 	mu    sync.Mutex
 	under *asked[T]
+	spare *asked[T] // one that nobody waited for
 }
 
 type asked[T any] struct {
@@ -32,7 +33,7 @@ func (l *look[T]) within(ctx context.Context, limit time.Duration) (T, error) {
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		go func() {
 			defer cancel()
-			l.answer(asking, a)
+			_, _ = l.answer(asking, a) // whoever waits has both
 		}()
 	}
 	timer := time.NewTimer(limit)
@@ -55,8 +56,8 @@ func (l *look[T]) here(ctx context.Context) (value T, asked bool, err error) {
 	if !ours {
 		return value, false, nil
 	}
-	l.answer(ctx, a)
-	return a.value, true, a.err
+	value, err = l.answer(ctx, a)
+	return value, true, err
 }
 
 // claim returns the answer that is outstanding, or one that the caller has to see
@@ -65,7 +66,10 @@ func (l *look[T]) claim(wait bool) (a *asked[T], ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ours = l.under == nil; ours {
-		l.under = &asked[T]{}
+		l.under, l.spare = l.spare, nil
+		if l.under == nil {
+			l.under = &asked[T]{}
+		}
 	}
 	if wait && l.under.done == nil {
 		l.under.done = make(chan struct{})
@@ -73,14 +77,18 @@ func (l *look[T]) claim(wait bool) (a *asked[T], ours bool) {
 	return l.under, ours
 }
 
-func (l *look[T]) answer(ctx context.Context, a *asked[T]) {
-	a.value, a.err = l.ask(ctx)
+func (l *look[T]) answer(ctx context.Context, a *asked[T]) (T, error) {
+	value, err := l.ask(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.under = nil
-	if a.done != nil {
-		close(a.done)
+	if a.done == nil {
+		l.spare = a
+		return value, err
 	}
+	a.value, a.err = value, err
+	close(a.done)
+	return value, err
 }
 
 // backoff is the pause after the nth failure in a row (from 1).

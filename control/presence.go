@@ -30,7 +30,7 @@ const (
 // presenceOf reads a listing for a sandbox. That it is gone is believed only
 // from the installation of the engine that made it: another one, at the same
 // address, has never heard of it.
-func presenceOf(r caisson.SandboxRecord, l Listing, err error) (presence, error) {
+func presenceOf(r *caisson.SandboxRecord, l Listing, err error) (presence, error) {
 	switch {
 	case err != nil:
 		return unsure, fmt.Errorf("engine %s does not answer: %w", r.Engine, err)
@@ -71,7 +71,7 @@ func (s *Service) lookAtEngines(ctx context.Context, now time.Duration) (next ti
 }
 
 func (b *Broker) missingIn(l Listing) bool {
-	what, _ := presenceOf(b.o.Record, l, nil)
+	what, _ := presenceOf(&b.o.Record, l, nil)
 	return what == absent
 }
 
@@ -105,7 +105,7 @@ func (s *Service) list(ctx context.Context, e *engine, brokers []*Broker) {
 
 // listed takes what the engine says, and tells whether that is sure.
 func (b *Broker) listed(ctx context.Context, l Listing, err error) bool {
-	what, why := presenceOf(b.o.Record, l, err)
+	what, why := presenceOf(&b.o.Record, l, err)
 	switch what {
 	case present:
 		b.Unpark(caisson.CodeEngineUnknown)

@@ -134,7 +134,7 @@ func (g *glance) tell() {
 	if g.displaced {
 		signal(g.b.ticks)
 	}
-	if g.checked && g.b.ctx.Err() == nil {
+	if g.checked && (g.lost != nil || g.b.unbound()) && g.b.ctx.Err() == nil {
 		g.b.bind(g.lost)
 	}
 	if g.files || g.bound {

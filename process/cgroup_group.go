@@ -25,6 +25,8 @@ type Group struct {
 	dirs     []string
 	enforced map[caisson.Control]string // by what
 	why      map[caisson.Control]string
+	claims   map[caisson.Control]claim // of what is enforced
+	proved   bool
 	fd       *os.File // of the version 2 cgroup to start in, if there is one
 	locks    []*os.File
 	oom      string // file with the count of processes ended for memory
@@ -47,7 +49,7 @@ type GroupSpec struct {
 // caller must call Remove, also where nothing was started in it. A nil Cgroups
 // makes nothing.
 func (c *Cgroups) Make(spec GroupSpec) *Group {
-	g := &Group{enforced: map[caisson.Control]string{}, why: map[caisson.Control]string{}}
+	g := &Group{enforced: map[caisson.Control]string{}, why: map[caisson.Control]string{}, claims: map[caisson.Control]claim{}}
 	name := groupPrefix + string(spec.ID)
 	if c == nil {
 		c = &Cgroups{}
@@ -60,7 +62,7 @@ func (c *Cgroups) Make(spec GroupSpec) *Group {
 			dir := filepath.Join(c.v1[k.name], name)
 			made = g.make(dir, k.v1)
 			if made == nil {
-				g.enforced[k.control] = "cgroup v1 " + k.name
+				g.enforced[k.control], g.claims[k.control] = "cgroup v1 "+k.name, claim{dir, k.v1}
 				if k.oom1 != "" {
 					g.oom = filepath.Join(dir, k.oom1)
 				}
@@ -72,7 +74,7 @@ func (c *Cgroups) Make(spec GroupSpec) *Group {
 				made = g.enter(dir)
 			}
 			if made == nil {
-				g.enforced[k.control] = "cgroup v2"
+				g.enforced[k.control], g.claims[k.control] = "cgroup v2", claim{dir, k.v2}
 				if k.control == caisson.ControlMemory {
 					g.oom = filepath.Join(dir, "memory.events")
 				}
@@ -144,7 +146,9 @@ func (g *Group) Enforces(control caisson.Control) bool { return g.enforced[contr
 func (g *Group) Row(control caisson.Control) caisson.Enforcement {
 	row := caisson.Enforcement{Control: control, By: g.enforced[control]}
 	if row.By != "" {
-		row.Enforced, row.Test = true, "the limit was set before the first program ran"
+		if row.Enforced = true; g.proved {
+			row.Test = "read back, with the guest in it before the first program ran"
+		}
 		return row
 	}
 	row.Why, row.Fix = g.why[control], delegate
@@ -155,7 +159,8 @@ func (g *Group) Row(control caisson.Control) caisson.Enforcement {
 }
 
 // Start calls begin in a thread that is in the group's cgroups, so that the
-// process that begin starts, with attr, is born there. A thread may put itself
+// process that begin starts, with attr, is born there, and reads back what limits
+// it. A thread may put itself
 // into a version 1 cgroup at once; to put another process there means to wait
 // until all processors have noticed, which takes longer than to make a box.
 func (g *Group) Start(attr *syscall.SysProcAttr, begin func() error) error {
@@ -176,6 +181,9 @@ func (g *Group) Start(attr *syscall.SysProcAttr, begin func() error) error {
 		}
 		return begin()
 	}()
+	if err == nil {
+		g.prove() // while what was begun does the same for itself
+	}
 	for _, dir := range entered {
 		if leaveErr := writeControl(filepath.Join(filepath.Dir(dir), "tasks"), "0"); leaveErr != nil {
 			// A thread that stays locked ends with its goroutine.

@@ -234,6 +234,43 @@ func real(t *testing.T, spec GroupSpec) (*Cgroups, *Group) {
 	return c, g
 }
 
+// A limit that the kernel took, and that is not in force when something is in the
+// group, is none.
+func TestLimitsAreReadBack(t *testing.T) {
+	for _, spoilt := range []bool{false, true} {
+		_, g := real(t, GroupSpec{ID: caisson.NewSandboxID(), Limits: testLimits})
+		claim := g.claims[caisson.ControlPids]
+		if claim.dir == "" {
+			t.Skip("no cgroup is delegated to this user")
+		}
+		if spoilt {
+			if err := writeControl(filepath.Join(claim.dir, "pids.max"), "max"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command("/bin/sleep", "100")
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+		if err := g.Start(cmd.SysProcAttr, cmd.Start); err != nil {
+			t.Fatal(err)
+		}
+		row, memory := g.Row(caisson.ControlPids), g.Row(caisson.ControlMemory)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // killed
+		if row.Enforced == spoilt || spoilt == strings.Contains(row.Test, "read back") || spoilt && !strings.Contains(row.Why, `pids.max is "max"`) {
+			t.Errorf("spoilt %v: %+v", spoilt, row)
+		}
+		if !memory.Enforced || memory.Test != g.Row(caisson.ControlCPU).Test {
+			t.Errorf("memory: %+v", memory)
+		}
+	}
+	_, empty := real(t, GroupSpec{ID: caisson.NewSandboxID(), Limits: testLimits})
+	if empty.prove(); empty.Row(caisson.ControlPids).Enforced {
+		t.Error("a group with nobody in it limits them")
+	}
+}
+
 // forker starts, in the group, a program that makes processes without end and
 // ignores what it can, and waits until there are some.
 func forker(t *testing.T, g *Group) *exec.Cmd {

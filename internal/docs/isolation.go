@@ -18,6 +18,8 @@ does not. What *this* host really has is tried, not looked up: ` + "`caisson doc
 records what it had (` + "`caisson runs show RUN`" + `). A control that a run requires (` + "`require:`" + `; default %s) and that is not enforced refuses the run.
 There is no way to run without a boundary.
 
+Caisson itself is built for Linux so far. What stands for macOS and Windows is what these engines are by their API; it was not tried there.
+
 ✓ always · ◐ where the host lets it, else by less or not at all, and reported so · ✗ never
 
 `

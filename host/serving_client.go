@@ -230,6 +230,7 @@ func servingError(err error) error {
 // StopServed stops a served run's sandbox, and returns when it is stopped. It
 // can be started again.
 func (h *Host) StopServed(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
+	var missed time.Time // since when it could not be asked
 	for {
 		r, err := h.Ledger.Run(ctx, id)
 		if err != nil {
@@ -251,12 +252,24 @@ func (h *Host) StopServed(ctx context.Context, id caisson.RunID) (caisson.Run, e
 		}
 		conn, err := h.dialServing(ctx)
 		if caisson.CodeOf(err) == caisson.CodeNotFound {
+			if missed.IsZero() {
+				missed = time.Now()
+			}
+			if time.Since(missed) < settleBound { // one that was killed still lives for a moment after its socket
+				select {
+				case <-ctx.Done():
+					return r, context.Cause(ctx)
+				case <-time.After(settlePause):
+				}
+				continue
+			}
 			return r, caisson.Errorf(caisson.CodeHolderUnknown, "whoever has the sandbox of run %s cannot be asked", id).
 				WithHint("Try again. If %s is a copy of another directory, ask where that is.", h.Paths.State)
 		}
 		if err != nil {
 			return r, err
 		}
+		missed = time.Time{}
 		reply, _, err := h.patience().exchange(ctx, conn, servingRequest{Op: opStop, Run: id}, nil, nil)
 		if errors.Is(err, errServingLost) {
 			continue

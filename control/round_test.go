@@ -265,3 +265,36 @@ func claimDirectory(t *testing.T, b *Broker, id caisson.RequestID) {
 	}
 	b.files().Release(id)
 }
+
+// What is due while a look is still under way is not left to a later round, which
+// may be one in which it is not due.
+func TestDueWhileALookLasts(t *testing.T) {
+	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
+	b := s.broker(t.Context(), Sandbox{Bound: func(context.Context) error { return nil }})
+	if err := b.place.make(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	defer b.place.close()
+	b.untold, b.guarded = false, true
+	at := func(round int64) glance {
+		look, _ := b.tick(s.begun+time.Duration(round)*lookEvery, round, 0)
+		return look
+	}
+	at(surely - 1)
+	if look := at(surely); look.b != nil {
+		t.Errorf("two look at once: %+v", look)
+	}
+	b.looked()
+	select {
+	case <-s.roused:
+	default:
+		t.Error("nobody is told that a look is due")
+	}
+	if look := at(surely); look.b != b || !look.files || !look.bound {
+		t.Errorf("what was due is not looked at: files %t, workspace %t", look.files, look.bound)
+	}
+	b.looked()
+	if look := at(surely); look.b != nil || len(s.roused) > 0 {
+		t.Errorf("it is looked at twice: files %t, workspace %t", look.files, look.bound)
+	}
+}

@@ -61,6 +61,7 @@ func (r *rounds) broker(name string, bound func(context.Context) error) *Broker 
 		<-b.ctx.Done()
 		b.work.Wait()
 		b.place.close()
+		r.s.drop(b)
 	}()
 	return b
 }
@@ -297,4 +298,41 @@ func TestDueWhileALookLasts(t *testing.T) {
 	if look := at(surely); look.b != nil || len(s.roused) > 0 {
 		t.Errorf("it is looked at twice: files %t, workspace %t", look.files, look.bound)
 	}
+}
+
+// A broker that is opened while the service ends is ended with the others, and not
+// waited for without end.
+func TestOpenedWhileTheServiceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRounds(t)
+		fine := func(context.Context) error { return nil }
+		first := r.broker("first", fine)
+		var second *Broker
+		first.work.Go(func() {
+			<-first.ctx.Done()
+			second = r.broker("second", fine)
+		})
+		r.run(time.Second)
+		if second.Err() != nil || second.ctx.Err() == nil {
+			t.Errorf("it has not ended: %v", second.Err())
+		}
+	})
+}
+
+// What a request's record says of its generation is read while another epoch
+// begins: who quiesces a channel mends it beside the loop.
+func TestMendedWhileAnEpochBegins(t *testing.T) {
+	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
+	b := s.broker(t.Context(), Sandbox{})
+	begun := make(chan struct{})
+	go func() {
+		defer close(begun)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.channel = caisson.Channel{Generation: 1, Epoch: 2}
+	}()
+	if err := b.projectOf(t.Context(), caisson.RequestRecord{Generation: 7}, nil); err != nil {
+		t.Error(err)
+	}
+	<-begun
 }

@@ -93,9 +93,10 @@ type Broker struct {
 	stalls     int64 // of the service, that the epoch accounts for
 	quiet      bool
 	collecting bool
-	looking    bool // at it, by time
-	guarded    bool // it is told when its files are taken
-	watching   bool // a goroutine waits for decisions
+	looking    bool   // at it, by time
+	late       glance // what was due while it was looked at, and is as soon as that is over
+	guarded    bool   // it is told when its files are taken
+	watching   bool   // a goroutine waits for decisions
 	cause      error
 
 	running map[caisson.RequestID]*request

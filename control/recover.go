@@ -120,7 +120,7 @@ func (b *Broker) recover(ctx context.Context) error {
 
 // rebuild publishes the newest answers that are in the record and not there.
 func (b *Broker) rebuild(ctx context.Context) error {
-	newest := caisson.RequestFilter{Generation: b.channel.Generation, Limit: caisson.ControlKept, Names: true}
+	newest := caisson.RequestFilter{Generation: b.Status().Generation, Limit: caisson.ControlKept, Names: true}
 	names, err := b.s.o.Ledger.Requests(ctx, b.o.Drive.Run, newest)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (b *Broker) rebuild(ctx context.Context) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	records, err := b.s.o.Ledger.Requests(ctx, b.o.Drive.Run, caisson.RequestFilter{Generation: b.channel.Generation, IDs: missing})
+	records, err := b.s.o.Ledger.Requests(ctx, b.o.Drive.Run, caisson.RequestFilter{Generation: b.Status().Generation, IDs: missing})
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (b *Broker) resume(ctx context.Context, r caisson.RequestRecord) error {
 			return err
 		}
 	}
-	if call.State == caisson.CallPrepared || call.State == caisson.CallJudged || r.Generation != b.channel.Generation {
+	if call.State == caisson.CallPrepared || call.State == caisson.CallJudged || r.Generation != b.Status().Generation {
 		return b.close(ctx, r, *call)
 	}
 	return b.goOn(ctx, r, call)
@@ -274,7 +274,7 @@ func (b *Broker) close(ctx context.Context, r caisson.RequestRecord, call caisso
 // projectOf publishes what concerns this generation: the files of an older one
 // would stand in the way of another request of the same id.
 func (b *Broker) projectOf(ctx context.Context, r caisson.RequestRecord, call *caisson.CallRecord) error {
-	if r.Generation != b.channel.Generation {
+	if r.Generation != b.Status().Generation {
 		return nil
 	}
 	return b.project(ctx, r, call)

@@ -83,10 +83,12 @@ func (b *Broker) tick(now time.Duration, round, stalls int64) (look glance, next
 	if (fresh || stalls != b.stalls) && b.dueLocked(stalls) {
 		signal(b.ticks)
 	}
-	if b.looking {
-		return look, never
-	}
 	look = glance{b: b, files: fresh && (first || !b.guarded || round%surely == 0), bound: fresh && b.bound != nil}
+	look.files, look.bound = look.files || b.late.files, look.bound || b.late.bound
+	if b.late = (glance{}); b.looking {
+		b.late = look
+		return glance{}, never
+	}
 	next = never
 	if b.boundFails > 0 {
 		if look.bound = now >= b.boundDue; !look.bound {
@@ -170,7 +172,7 @@ func (b *Broker) looked() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.looking = false
-	if b.boundFails > 0 {
+	if b.boundFails > 0 || b.late.files || b.late.bound {
 		b.s.rouse()
 	}
 }

@@ -61,6 +61,7 @@ func (r *rounds) broker(name string, bound func(context.Context) error) *Broker 
 		<-b.ctx.Done()
 		b.work.Wait()
 		b.place.close()
+		r.s.drop(b)
 	}()
 	return b
 }
@@ -264,4 +265,74 @@ func claimDirectory(t *testing.T, b *Broker, id caisson.RequestID) {
 		t.Fatal(err)
 	}
 	b.files().Release(id)
+}
+
+// What is due while a look is still under way is not left to a later round, which
+// may be one in which it is not due.
+func TestDueWhileALookLasts(t *testing.T) {
+	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
+	b := s.broker(t.Context(), Sandbox{Bound: func(context.Context) error { return nil }})
+	if err := b.place.make(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	defer b.place.close()
+	b.untold, b.guarded = false, true
+	at := func(round int64) glance {
+		look, _ := b.tick(s.begun+time.Duration(round)*lookEvery, round, 0)
+		return look
+	}
+	at(surely - 1)
+	if look := at(surely); look.b != nil {
+		t.Errorf("two look at once: %+v", look)
+	}
+	b.looked()
+	select {
+	case <-s.roused:
+	default:
+		t.Error("nobody is told that a look is due")
+	}
+	if look := at(surely); look.b != b || !look.files || !look.bound {
+		t.Errorf("what was due is not looked at: files %t, workspace %t", look.files, look.bound)
+	}
+	b.looked()
+	if look := at(surely); look.b != nil || len(s.roused) > 0 {
+		t.Errorf("it is looked at twice: files %t, workspace %t", look.files, look.bound)
+	}
+}
+
+// A broker that is opened while the service ends is ended with the others, and not
+// waited for without end.
+func TestOpenedWhileTheServiceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRounds(t)
+		fine := func(context.Context) error { return nil }
+		first := r.broker("first", fine)
+		var second *Broker
+		first.work.Go(func() {
+			<-first.ctx.Done()
+			second = r.broker("second", fine)
+		})
+		r.run(time.Second)
+		if second.Err() != nil || second.ctx.Err() == nil {
+			t.Errorf("it has not ended: %v", second.Err())
+		}
+	})
+}
+
+// What a request's record says of its generation is read while another epoch
+// begins: who quiesces a channel mends it beside the loop.
+func TestMendedWhileAnEpochBegins(t *testing.T) {
+	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
+	b := s.broker(t.Context(), Sandbox{})
+	begun := make(chan struct{})
+	go func() {
+		defer close(begun)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.channel = caisson.Channel{Generation: 1, Epoch: 2}
+	}()
+	if err := b.projectOf(t.Context(), caisson.RequestRecord{Generation: 7}, nil); err != nil {
+		t.Error(err)
+	}
+	<-begun
 }

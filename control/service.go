@@ -99,11 +99,13 @@ func (s *Service) Run(ctx context.Context) error {
 			timer.Reset(s.tick(ctx))
 		}
 	}
-	for _, b := range s.open() {
-		b.end(shutdown())
-	}
-	for _, b := range s.open() {
-		<-b.Done()
+	for open := s.open(); len(open) > 0; open = s.open() { // one may be opened meanwhile
+		for _, b := range open {
+			b.end(shutdown())
+		}
+		for _, b := range open {
+			<-b.Done()
+		}
 	}
 	enough()
 	s.looks.Wait()

@@ -147,8 +147,8 @@ func (s *session) treeNow(ctx context.Context, why string) (commit string, chang
 	ctx, cancel := context.WithTimeoutCause(ctx, treeBound, caisson.Errorf(caisson.CodeDeadline, "the workspace was not looked at as a whole within %s", treeBound))
 	defer cancel()
 	snap, err := s.host.workspaces.SnapshotNow(ctx, *s.ws, s.box, why)
-	if err == nil && snap.Partial != "" {
-		err = caisson.Errorf(caisson.CodeWorkspaceDirty, "not all of the workspace can be compared: %s", snap.Partial)
+	if err == nil && snap.Missing() != "" {
+		err = caisson.Errorf(caisson.CodeWorkspaceDirty, "not all of the workspace can be compared: %s", snap.Missing())
 	}
 	return snap.Commit, snap.Changed, err
 }

@@ -54,6 +54,7 @@ type session struct {
 	outer      []string             // environment of programs that verbs run outside
 	programs   *sandbox.Programs    // for those inside; nil without a channel
 	told       string               // of the last import, so that it is told once
+	missing    string               // told of the last snapshot, likewise
 	notice     func(airlock.Notice) // keeps the run's state true; called while it settles
 }
 
@@ -417,6 +418,13 @@ func (s *session) turnEnd(ctx context.Context, turn caisson.Turn, settled airloc
 	if err != nil {
 		return err
 	}
+	missing := snapshot.Missing()
+	if missing != "" && missing != s.missing {
+		if err := s.note(ctx, fmt.Sprintf("not all of the tree after turn %d was kept: %s", turn.N, missing)); err != nil {
+			return err
+		}
+	}
+	s.missing = missing
 	return s.host.Ledger.Append(ctx, s.drive, caisson.EventSnapshot, map[string]any{"turn": turn.N, "commit": snapshot.Commit})
 }
 

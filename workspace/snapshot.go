@@ -144,6 +144,21 @@ type Snapshot struct {
 	Submodules []SubmoduleSnapshot `json:"submodules,omitempty"`
 }
 
+// Missing says why files that git would keep are not in it
+// or not beside it; empty where all are, but for what is hidden.
+func (s Snapshot) Missing() string {
+	var all []string
+	if s.Partial != "" {
+		all = append(all, s.Partial)
+	}
+	for _, m := range s.Submodules {
+		if m.Unkept != "" {
+			all = append(all, "submodule "+printable(m.Path)+": "+m.Unkept)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
 // SnapshotRef is the reference that holds the tree after a turn of a run.
 func SnapshotRef(run caisson.RunID, turn int) string {
 	return turnPrefix(run) + strconv.Itoa(turn)

@@ -241,6 +241,7 @@ func (s *server) endStrays() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	self := os.Getpid()
+	killed := killedOnce{}
 	n := 0
 	for {
 		all, err := proctree.All()
@@ -248,7 +249,8 @@ func (s *server) endStrays() int {
 			return n
 		}
 		for _, p := range proctree.Below(all, self, func(pid int) bool { return s.holders[pid] != nil }) {
-			if p.Signal(unix.SIGKILL) {
+			if !killed.has(p) && p.Signal(unix.SIGKILL) {
+				killed.add(p)
 				n++
 			}
 		}

@@ -89,6 +89,7 @@ func Serve(o Options) error {
 		_ = o.Stream.Close()
 		return err
 	}
+	makeThreads(s.hello.Threads) // while the host reads the answer
 	if s.outlet != nil {
 		go s.runOutlet() // ends with the host's socket
 	}

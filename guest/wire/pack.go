@@ -16,6 +16,7 @@ func (h *Hello) Pack(k *pack.Packer) {
 	pack.List(k, &h.Env, pack.Text)
 	pack.Number(k, &h.Files)
 	pack.Number(k, &h.Size)
+	pack.Number(k, &h.Threads)
 	pack.Maybe(k, &h.Outlet, func(k *pack.Packer, o *outlet.Options) { pack.List(k, &o.Ports, pack.Number) })
 	pack.Text(k, &h.Mode)
 }

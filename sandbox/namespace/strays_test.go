@@ -37,3 +37,13 @@ signal.pause()'`})
 		t.Errorf("after it: %q", out)
 	}
 }
+
+// A sandbox of the fewest processes that can be asked for is one to work in.
+func TestFewProcesses(t *testing.T) {
+	sb, _ := openWith(t, nil, func(s *caisson.SandboxSpec) { s.Limits.Pids = 16 })
+	for range 5 {
+		if exit, out := inside(t, sb, caisson.Command{Line: "echo a | cat"}); out != "a\n" {
+			t.Fatalf("%+v, %q", exit, out)
+		}
+	}
+}

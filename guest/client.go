@@ -163,6 +163,7 @@ func (c *Client) greet(ctx context.Context) error {
 	hello := wire.Hello{
 		Version: wire.Version, Nonce: nonce, Workspace: c.opts.Workspace, Env: wire.Bytes(c.opts.Env),
 		Files: orElse(limits.Files, 4096), Size: orElse(limits.Size, 16<<30),
+		Threads: int(min(max(limits.Pids, 0)/16, threads)),
 	}
 	if c.egress != nil {
 		hello.Outlet = &outlet.Options{Ports: c.opts.Egress.Ports()}
@@ -186,6 +187,10 @@ func orElse(v, def int64) int64 {
 	}
 	return v
 }
+
+// threads is how many a guest shall have ready where its processes are bounded, which
+// a command may use up; a guest of few, which its threads count among, has fewer.
+const threads = 12
 
 func (c *Client) readHello(nonce string) error {
 	h, err := c.in.Next()

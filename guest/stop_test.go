@@ -236,6 +236,17 @@ func TestKilledHolderIsSeenAndNothingIsLeft(t *testing.T) {
 	}
 }
 
+// What fell to the guest is counted once, however long it takes to end.
+func TestStraysAreCountedOnce(t *testing.T) {
+	b := open(t)
+	for range 5 {
+		exit, _ := b.sh(t, `i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; kill -KILL $PPID; wait`)
+		if exit.Signal != 9 || exit.Ended != 201 { // and the shell
+			t.Errorf("exit = %+v", exit)
+		}
+	}
+}
+
 // A process whose first thread has ended looks like one that has ended, and
 // lives on. It is found and ended: left by its command, as the command itself,
 // and where nobody holds it any more.

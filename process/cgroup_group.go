@@ -141,6 +141,13 @@ func (g *Group) Dirs() []string { return slices.Clone(g.dirs) }
 // Enforces tells whether the group limits what control means.
 func (g *Group) Enforces(control caisson.Control) bool { return g.enforced[control] != "" }
 
+// Took tells whether the kernel took the limit when the group was made: then
+// nothing else was asked to limit it, also where Enforces says no by now.
+func (g *Group) Took(control caisson.Control) bool {
+	_, took := g.claims[control]
+	return took
+}
+
 // Row is the row of an isolation report for memory, pids or cpu: what limits
 // it, or why nothing does. An engine that has another way changes it.
 func (g *Group) Row(control caisson.Control) caisson.Enforcement {

@@ -39,12 +39,20 @@ func (g *Group) prove() {
 	g.proved = true
 }
 
+// isInhabited looks for another process than this one, of which a thread is in a
+// cgroup of version 1 while it starts the guest there.
 func isInhabited(dir string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err == nil && len(raw) == 0 {
-		err = fmt.Errorf("nothing is in %s", dir)
+	if err != nil {
+		return err
 	}
-	return err
+	self := strconv.Itoa(os.Getpid())
+	for pid := range strings.FieldsSeq(string(raw)) {
+		if pid != self {
+			return nil
+		}
+	}
+	return fmt.Errorf("nothing is in %s", dir)
 }
 
 // inForce compares a setting with what the kernel says of it. Memory it keeps in

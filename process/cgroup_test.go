@@ -269,6 +269,14 @@ func TestLimitsAreReadBack(t *testing.T) {
 	if empty.prove(); empty.Row(caisson.ControlPids).Enforced {
 		t.Error("a group with nobody in it limits them")
 	}
+	// In version 1 this process is in it itself while it starts something.
+	_, empty = real(t, GroupSpec{ID: caisson.NewSandboxID(), Limits: testLimits})
+	if err := empty.Start(&syscall.SysProcAttr{}, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if row := empty.Row(caisson.ControlPids); row.Enforced {
+		t.Errorf("a group limits what was not started in it: %+v", row)
+	}
 }
 
 // forker starts, in the group, a program that makes processes without end and

@@ -38,7 +38,7 @@ const (
 // kill ends the tree whatever it does, and returns when it has ended.
 func (c *command) kill() {
 	c.ending.Do(func() {
-		killed := map[int]uint64{} // by pid, when it began
+		killed := killedOnce{}
 		last, wait := time.Now(), time.Millisecond
 		for pass := 0; ; pass++ {
 			if pass > 2 && wait == time.Millisecond {
@@ -62,24 +62,35 @@ func (c *command) kill() {
 	})
 }
 
+// killedOnce are processes that a SIGKILL was sent to, by pid, with when they
+// began. It is not lost, and they may be there for long after.
+type killedOnce map[int]uint64
+
+func (k killedOnce) has(p proctree.Process) bool {
+	start, known := k[p.PID]
+	return known && start == p.Start
+}
+
+func (k killedOnce) add(p proctree.Process) { k[p.PID] = p.Start }
+
 // killBelow kills what is below the holder and was not killed before. It
 // returns how many these were, and how many are there.
-func (c *command) killBelow(killed map[int]uint64) (fresh, there int) {
+func (c *command) killBelow(killed killedOnce) (fresh, there int) {
 	all, err := proctree.All()
 	if err != nil {
 		return 0, 1
 	}
 	below := proctree.Below(all, c.holder, nil)
 	for _, p := range below {
-		if start, known := killed[p.PID]; known && start == p.Start {
-			continue // a SIGKILL is not lost
+		if killed.has(p) {
+			continue
 		}
 		c.left.Add(1) // first: the tree may have ended, and been told of, when the signal was sent
 		if !p.Signal(unix.SIGKILL) {
 			c.left.Add(-1)
 			continue
 		}
-		killed[p.PID] = p.Start
+		killed.add(p)
 		fresh++
 	}
 	return fresh, len(below)

@@ -89,6 +89,7 @@ func Serve(o Options) error {
 		_ = o.Stream.Close()
 		return err
 	}
+	makeThreads(s.hello.Threads) // while the host reads the answer
 	if s.outlet != nil {
 		go s.runOutlet() // ends with the host's socket
 	}
@@ -241,6 +242,7 @@ func (s *server) endStrays() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	self := os.Getpid()
+	killed := killedOnce{}
 	n := 0
 	for {
 		all, err := proctree.All()
@@ -248,7 +250,8 @@ func (s *server) endStrays() int {
 			return n
 		}
 		for _, p := range proctree.Below(all, self, func(pid int) bool { return s.holders[pid] != nil }) {
-			if p.Signal(unix.SIGKILL) {
+			if !killed.has(p) && p.Signal(unix.SIGKILL) {
+				killed.add(p)
 				n++
 			}
 		}

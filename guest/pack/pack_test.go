@@ -2,6 +2,7 @@ package pack_test
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -81,6 +82,23 @@ func TestPackHasAllFields(t *testing.T) {
 	}
 }
 
+// timeOf is the Done of a guest that makes up a time.
+type timeOf struct{ seconds, rest int64 }
+
+func (m timeOf) Pack(p *pack.Packer) {
+	info, done := &wire.Info{}, wire.Done{}
+	pack.Maybe(p, &info, func(p *pack.Packer, i *wire.Info) {
+		pack.Number(p, &i.Size)
+		pack.Number(p, &i.Mode)
+		pack.Text(p, &i.Kind)
+		pack.Number(p, &m.seconds)
+		pack.Number(p, &m.rest)
+		pack.Text(p, &i.Digest)
+	})
+	pack.Number(p, &done.Total)
+	pack.Number(p, &done.Skipped)
+}
+
 // FuzzRead reads what any guest may say, as each of the values: it takes no more
 // memory than a fixed part of its length, and what was read is written as the same
 // value.
@@ -92,6 +110,9 @@ func FuzzRead(f *testing.F) {
 		f.Add(i, pack.Bytes(v))
 	}
 	f.Add(1, []byte("\x00\x00\x00\x00\xff\xff\xff\xff\x0f")) // four billion tests
+	for _, at := range []timeOf{{math.MaxInt64, 0}, {math.MinInt64, 0}, {0, math.MaxInt64}, {0, math.MinInt64}} {
+		f.Add(len(all())-1, pack.Bytes(at))
+	}
 	f.Fuzz(func(t *testing.T, which int, raw []byte) {
 		values := all()
 		v := values[uint(which)%uint(len(values))] //nolint:gosec // any will do
@@ -101,6 +122,11 @@ func FuzzRead(f *testing.F) {
 		}
 		if r, is := v.(*plan.Report); is && len(r.Tests) > len(raw) {
 			t.Errorf("%d tests in %d bytes", len(r.Tests), len(raw))
+		}
+		if done, is := v.(*wire.Done); is && done.Info != nil {
+			if _, err := done.Info.ModTime.MarshalJSON(); err != nil {
+				t.Errorf("a time that nobody can write: %v", err)
+			}
 		}
 		if err := pack.Read(pack.Bytes(v), again); err != nil || !reflect.DeepEqual(v, again) {
 			t.Errorf("%+v became %+v: %v", v, again, err)

@@ -16,6 +16,7 @@ func (h *Hello) Pack(k *pack.Packer) {
 	pack.List(k, &h.Env, pack.Text)
 	pack.Number(k, &h.Files)
 	pack.Number(k, &h.Size)
+	pack.Number(k, &h.Threads)
 	pack.Maybe(k, &h.Outlet, func(k *pack.Packer, o *outlet.Options) { pack.List(k, &o.Ports, pack.Number) })
 	pack.Text(k, &h.Mode)
 }
@@ -94,6 +95,14 @@ func (d *Done) Pack(k *pack.Packer) {
 	pack.Number(k, &d.Skipped)
 }
 
+// firstSecond and lastSecond are of the years 1 and 9999, beyond which a time has no
+// text; the latter is early by a day, for the zones. Some file systems have files of
+// any time, and a guest can say so of others.
+const (
+	firstSecond = -62135596800
+	lastSecond  = 253402214400
+)
+
 func packInfo(k *pack.Packer, i *Info) {
 	pack.Number(k, &i.Size)
 	pack.Number(k, &i.Mode)
@@ -101,6 +110,6 @@ func packInfo(k *pack.Packer, i *Info) {
 	seconds, rest := i.ModTime.Unix(), int64(i.ModTime.Nanosecond())
 	pack.Number(k, &seconds)
 	pack.Number(k, &rest)
-	i.ModTime = time.Unix(seconds, rest)
+	i.ModTime = time.Unix(min(max(seconds, firstSecond), lastSecond), min(max(rest, 0), 1e9-1))
 	pack.Text(k, &i.Digest)
 }

@@ -68,7 +68,7 @@ func row(control caisson.Control, r plan.Report, g *process.Group, spec caisson.
 		return caisson.Enforcement{Enforced: true, By: "seccomp filter"}
 	default:
 		row := g.Row(control)
-		if !row.Enforced && control == caisson.ControlCPU {
+		if !row.Enforced && control == caisson.ControlCPU && !g.Took(control) {
 			row.By = "processor affinity, which a program inside may change back"
 		}
 		return row

@@ -51,8 +51,8 @@ func landlock(r plan.Report) string { return fmt.Sprintf(", Landlock (version %d
 
 func limitRow(control caisson.Control, g *process.Group, u User) caisson.Enforcement {
 	row := g.Row(control)
-	if row.Enforced {
-		return row
+	if row.Enforced || g.Took(control) {
+		return row // no floor was planned; see Layout.Floor
 	}
 	switch control {
 	case caisson.ControlPids:

@@ -5,12 +5,14 @@ package layout
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/guest/plan"
+	"github.com/caisson-run/caisson/process"
 )
 
 // User namespaces that are forbidden, in each of the ways in which hosts do it:
@@ -59,6 +61,36 @@ func TestCase_S12(t *testing.T) {
 		e := c.explain(read, c.root)
 		if e.Code != caisson.CodeIsolationUnavailable || !strings.Contains(e.HintText(), c.want) {
 			t.Errorf("%s: %v, hint %q; want %q in it", name, e, e.HintText(), c.want)
+		}
+	}
+}
+
+// A limit that a cgroup was to keep, and does not, is kept by nothing else: the
+// guest was not asked to.
+func TestWhatACgroupDoesNotKeepIsNotKept(t *testing.T) {
+	groups, err := process.FindCgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := caisson.Limits{Memory: 64 << 20, Pids: 64, CPUs: 1}
+	g := groups.Make(process.GroupSpec{ID: caisson.NewSandboxID(), Limits: limits})
+	defer func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if !g.Enforces(caisson.ControlPids) || !g.Enforces(caisson.ControlCPU) {
+		t.Skip("no cgroup is delegated to this user")
+	}
+	u, l := User{Outside: 1000}, Layout{}
+	l.Floor(g, limits, u)
+	// Nothing is started in it.
+	if err := g.Start(&syscall.SysProcAttr{}, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, control := range []caisson.Control{caisson.ControlPids, caisson.ControlCPU} {
+		if row := limitRow(control, g, u); row.Enforced || row.By != "" || row.Why == "" {
+			t.Errorf("with a plan of %d processes and %d processors: %+v", l.Plan.Pids, l.Plan.CPUs, row)
 		}
 	}
 }

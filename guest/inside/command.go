@@ -251,6 +251,7 @@ func (c *command) frame(h wire.Header, in *wire.Reader) error {
 	defer c.mu.Unlock()
 	switch h.Type {
 	case wire.TypeRelease:
+		c.s.ready.Do(func() { time.AfterFunc(readyAfter, func() { makeThreads(c.s.hello.Threads) }) })
 		_, err = c.gate.Write([]byte{1})
 		if err == nil || errors.Is(err, unix.EPIPE) { // killed while it was held: told by ended
 			_ = c.gate.Close()

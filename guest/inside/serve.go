@@ -48,6 +48,7 @@ type server struct {
 	lane   *lane
 	outlet *outlet.Outlet
 
+	ready   sync.Once // threads are made, with the first command
 	mu      sync.Mutex
 	open    map[uint32]stream
 	score   score
@@ -89,7 +90,6 @@ func Serve(o Options) error {
 		_ = o.Stream.Close()
 		return err
 	}
-	makeThreads(s.hello.Threads) // while the host reads the answer
 	if s.outlet != nil {
 		go s.runOutlet() // ends with the host's socket
 	}

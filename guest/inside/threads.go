@@ -3,7 +3,12 @@ package inside
 import (
 	"runtime"
 	"sync"
+	"time"
 )
+
+// readyAfter is how long a first command runs before threads are made: one that ends
+// at once needs none, and waits for none; in so short a time none fills a box.
+const readyAfter = 2 * time.Millisecond
 
 // makeThreads makes n threads and leaves them to the runtime, which keeps them. It
 // makes one more by itself when all that it has are in system calls, and ends the

@@ -17,7 +17,7 @@ type Hello struct {
 	Env       []caisson.Bytes
 	Files     int64 // open files per process
 	Size      int64 // of one file, bytes
-	Threads   int   // to make before any command begins
+	Threads   int   // to make when the first command begins
 	// Outlet is the way out, whose socket is outlet.FD at the guest.
 	Outlet *outlet.Options
 	// Mode is the guest's: how connections are caught, where there is an Outlet.

@@ -23,6 +23,12 @@ func drivenByUnknown(t *testing.T, h *Host, spec caisson.RunSpec) (caisson.Run, 
 	if alive := process.InstanceLiveness(inst); alive != caisson.LivenessUnknown {
 		t.Fatalf("it is %s", alive)
 	}
+	return drivenBy(t, h, inst, spec)
+}
+
+// drivenBy makes a run that an instance drives.
+func drivenBy(t *testing.T, h *Host, inst caisson.Instance, spec caisson.RunSpec) (caisson.Run, caisson.Drive) {
+	t.Helper()
 	if err := h.Ledger.PutInstance(t.Context(), inst); err != nil {
 		t.Fatal(err)
 	}
@@ -59,9 +65,11 @@ func TestDriverUnknown(t *testing.T) {
 	const idle = 2500 * time.Millisecond
 	noted := make(chan error, 3)
 	go func() { // its driver works, and then no more
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
 		for range cap(noted) {
 			noted <- h.Ledger.Append(t.Context(), drive, caisson.EventNote, map[string]any{"text": "at work"})
-			time.Sleep(time.Second)
+			<-tick.C
 		}
 	}()
 	began := time.Now()
@@ -93,4 +101,25 @@ func TestHolderUnknown(t *testing.T) {
 	r, _ := drivenByUnknown(t, h, caisson.RunSpec{Session: caisson.SessionTerminal, Argv: []caisson.Bytes{"sh"}, Preset: "sandboxed"})
 	_, _, err := h.Attach(t.Context(), r.ID, terminal.View{})
 	saysUnknown(t, err, r)
+}
+
+// A process that serves, and is killed, lives for a moment after its socket is
+// gone: who wants its sandbox stopped waits for its end.
+func TestStopWhileTheServerDies(t *testing.T) {
+	t.Parallel()
+	h := opened(t, "", nil)
+	server, err := process.Register(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := drivenBy(t, h, server.Instance, caisson.RunSpec{Session: caisson.SessionServed, Preset: "sandboxed"})
+	gone := make(chan error, 1)
+	time.AfterFunc(settleBound/10, func() { gone <- server.Close() })
+	r, err = h.StopServed(t.Context(), r.ID)
+	if err != nil || r.State != caisson.RunPaused {
+		t.Errorf("run %s: %v", r.State, err)
+	}
+	if err := <-gone; err != nil {
+		t.Error(err)
+	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/airlock"
+	"github.com/caisson-run/caisson/ledger/ledgertest"
 	osprocess "github.com/caisson-run/caisson/process"
 )
 
@@ -130,13 +131,7 @@ func takeOverStopped(t *testing.T) {
 	before := w.answer(w.ask("count", `{}`))
 	waiting := w.ask("gated", `{}`)
 	review := w.accepted(waiting).Review
-	if err := old.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	// Not all its threads stop at once: one could take the ledger's lock with it.
-	if err := unix.Waitid(unix.P_PID, old.cmd.Process.Pid, nil, unix.WSTOPPED, nil); err != nil {
-		t.Fatal(err)
-	}
+	ledgertest.Halt(t, filepath.Join(w.dir, "ledger.db"), old.cmd.Process.Pid)
 	late := w.ask("count", `{"text":"late"}`)
 	w.takeOver()
 	b := w.start()

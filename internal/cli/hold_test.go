@@ -125,9 +125,7 @@ func TestHoldOfTheFrozen(t *testing.T) {
 	p := newPerson(t, map[string]string{})
 	p.start(window, "sandbox", "create", "one").ends(0)
 	holder, command := p.held("--for", "10m")
-	if err := holder.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	p.halt(holder.cmd.Process.Pid)
 	p.edit(func(note map[string]any) { note["until"] = time.Now().Add(-time.Hour) }) // the clock was set ahead
 	s := p.start(window, "sandbox", "start", "one")
 	s.ends(75)

@@ -294,9 +294,7 @@ func TestStoppedViewer(t *testing.T) {
 	s := p.shell()
 	slow := p.start(window, "sandbox", "attach")
 	slow.see("ready> ", 1)
-	if err := slow.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	p.halt(slow.cmd.Process.Pid)
 	s.write("head -c 6000000 /dev/zero | tr '\\0' x | fold -w 100; echo; echo all-$((1+1))\r")
 	s.see("\nall-2\n", 1)
 	if err := slow.cmd.Process.Signal(syscall.SIGCONT); err != nil {

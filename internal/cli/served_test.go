@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/ledger/ledgertest"
 )
 
 // serving returns the pid of the process that keeps the person's only sandbox open.
@@ -166,7 +167,7 @@ func TestServingIsStopped(t *testing.T) {
 		}
 	}
 	named := fmt.Sprintf("process %d, which serves sandboxes, is stopped", pid)
-	signal(syscall.SIGSTOP)
+	p.halt(pid)
 	defer func() { _ = unix.PidfdSendSignal(fd, syscall.SIGCONT, nil, 0) }() // where the test fails
 	var asked []*seat
 	for _, args := range [][]string{
@@ -202,7 +203,7 @@ func TestServingIsStopped(t *testing.T) {
 		t.Errorf("%+v, %v", boxes, err)
 	}
 	// What was told in the record is done when it goes on, and who told it hears that.
-	signal(syscall.SIGSTOP)
+	p.halt(pid)
 	s := p.start(window, "runs", "cancel", string(boxes[0].Run))
 	s.ends(75)
 	s.see(fmt.Sprintf("process %d, which drives run %s, is stopped", pid, boxes[0].Run), 1)
@@ -211,6 +212,12 @@ func TestServingIsStopped(t *testing.T) {
 		r, err := l.Run(t.Context(), boxes[0].Run)
 		return err == nil && r.State == caisson.RunCancelled
 	})
+}
+
+// halt stops a process, but not in the middle of a write to the ledger.
+func (p *person) halt(pid int) {
+	p.t.Helper()
+	ledgertest.Halt(p.t, p.ledgerPath(), pid)
 }
 
 // until waits for what the ledger is to say.
@@ -239,9 +246,7 @@ func TestTerminalOfTheStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if err := unix.PidfdSendSignal(fd, syscall.SIGSTOP, nil, 0); err != nil {
-		t.Fatal(err)
-	}
+	p.halt(pid)
 	defer func() { _ = unix.PidfdSendSignal(fd, syscall.SIGCONT, nil, 0) }() // where the test fails
 	attach := p.start(window, "sandbox", "attach", string(run))
 	stop := p.start(window, "sandbox", "stop", string(run))

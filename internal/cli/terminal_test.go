@@ -15,9 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
+
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/ledger/sqlite"
-	"github.com/creack/pty"
 )
 
 // person sits at a terminal on which caisson runs.
@@ -61,9 +62,11 @@ func newPerson(t *testing.T, files map[string]string) *person {
 	return p
 }
 
+func (p *person) ledgerPath() string { return filepath.Join(p.home, "state/caisson/ledger.db") }
+
 func (p *person) ledger() caisson.Ledger {
 	p.t.Helper()
-	l, err := sqlite.Open(p.t.Context(), sqlite.Options{Path: filepath.Join(p.home, "state/caisson/ledger.db")})
+	l, err := sqlite.Open(p.t.Context(), sqlite.Options{Path: p.ledgerPath()})
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 var children = map[string]func(ctx context.Context, path, arg string) error{
 	"story":  story,
 	"append": appendMany,
+	"keep":   keepLock,
 	"claim":  claim,
 	"wait":   waitForOne,
 }

@@ -1,14 +1,20 @@
 package sqlite_test
 
 import (
+	"bufio"
+	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/ledger/sqlite"
@@ -202,6 +208,75 @@ func TestBusy(t *testing.T) {
 	}
 	if err := l.Append(t.Context(), drive, caisson.EventNote, 1); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// keepLock keeps all others from writing for as long as its input is open.
+func keepLock(_ context.Context, path, _ string) error {
+	f, err := os.OpenFile(path+".writer", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	fmt.Println("kept")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, f.Close())
+}
+
+// A process that is stopped in the middle of a write keeps all others from writing:
+// they are told which one, that it is stopped, and how it goes on.
+func TestHolderIsNamed(t *testing.T) {
+	path := written(t)
+	l, err := sqlite.Open(t.Context(), sqlite.Options{Path: path, Busy: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	cmd := child(t, "keep", path, "")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	refused := func(text string, hint ...string) {
+		t.Helper()
+		err := l.Append(t.Context(), caisson.Drive{Run: "r", Fence: 1}, caisson.EventNote, 1)
+		var coded *caisson.Error
+		if !errors.As(err, &coded) || coded.Code != caisson.CodeLedgerBusy || !strings.Contains(coded.Message, text) {
+			t.Errorf("got %v, want %q", err, text)
+			return
+		}
+		for _, h := range hint {
+			if !strings.Contains(coded.HintText(), h) {
+				t.Errorf("hint %q, want %q", coded.HintText(), h)
+			}
+		}
+	}
+	refused(fmt.Sprintf("process %d holds the ledger's lock", pid))
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED, nil); err != nil {
+		t.Fatal(err)
+	}
+	refused(fmt.Sprintf("process %d, which holds the ledger's lock", pid), fmt.Sprintf("kill -CONT %d", pid))
+	if err := errors.Join(unix.Kill(pid, unix.SIGCONT), in.Close(), cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(t.Context(), caisson.Drive{Run: "r", Fence: 1}, caisson.EventNote, 1); err != nil {
+		t.Errorf("when it is gone: %v", err)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/caisson-run/caisson"
 )
 
 // turnstile lets the processes that write one ledger in one after the other.
@@ -68,7 +66,7 @@ func lock(ctx context.Context, f *os.File, deadline time.Time) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return caisson.Errorf(caisson.CodeLedgerBusy, "another process holds the ledger's lock %s", f.Name())
+			return held(f)
 		}
 		if timer == nil {
 			timer = time.NewTimer(pause)

@@ -65,8 +65,8 @@ func (e *Engine) raise(ctx context.Context, cli *client.Client, info system.Info
 	}
 	if err != nil {
 		left := b.abandon()
-		if code := caisson.CodeOf(left); code == caisson.CodeEngineUnavailable && code == caisson.CodeOf(err) {
-			return nil, err // it says the same; what is left goes when the engine is back
+		if caisson.CodeOf(left) == caisson.CodeEngineUnavailable {
+			return nil, err // the engine went away: what is left goes when it is back
 		}
 		return nil, errors.Join(err, left)
 	}

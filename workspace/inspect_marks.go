@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 )
@@ -119,3 +121,37 @@ const (
 	unseenMark  = "?" // begins the mark of a process that cannot be looked at
 	mountedMark = "/" // begins that of a path at which something is mounted
 )
+
+// since says for a person what is not as it was before.
+func (m Marks) since(before Marks) string {
+	var what []string
+	for _, part := range []struct {
+		name    string
+		differs bool
+	}{
+		{"files in it", m.Tree != before.Tree || m.Contents != before.Contents},
+		{"its git directory", m.Shadow != before.Shadow},
+		{"its branch, or its record in the repository", m.Outside != before.Outside},
+	} {
+		if part.differs {
+			what = append(what, part.name)
+		}
+	}
+	for _, mark := range m.Open {
+		if slices.Contains(before.Open, mark) {
+			continue
+		}
+		if path, mounted := strings.CutPrefix(mark, mountedMark); mounted {
+			mark = "something is mounted at " + path
+		} else if process, unseen := strings.CutPrefix(mark, unseenMark); unseen {
+			mark = process + " has begun, and cannot be looked at"
+		}
+		what = append(what, mark)
+	}
+	for _, mark := range before.Open {
+		if !slices.Contains(m.Open, mark) {
+			what = append(what, "not any more: "+strings.TrimPrefix(mark, unseenMark))
+		}
+	}
+	return strings.Join(what, "; ")
+}

@@ -69,6 +69,9 @@ func TestMountedSinceInspection(t *testing.T) {
 	t.Cleanup(func() { wd.must(unix.Unmount(at, 0)) })
 	_, err := wd.w.Remove(t.Context(), permit, "ada")
 	wantCode(t, err, caisson.CodeWorkspaceDirty)
+	if !strings.Contains(err.Error(), "something is mounted at ") {
+		t.Error(err)
+	}
 	if !exists(filepath.Join(ws.Path, "a.txt")) || !exists(at) {
 		t.Error("it is not where it was")
 	}

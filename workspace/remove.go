@@ -133,7 +133,7 @@ func (w *Workspaces) Remove(ctx context.Context, permit Permit, by string) (Tras
 		return Trashed{}, caisson.Errorf(caisson.CodeNotFound, "workspace %s was removed before", ws.Name).WithHint("`caisson workspace trash ls` shows it.")
 	}
 	if ws.Binding != permit.Inspection.Workspace.Binding || ws.Path != permit.Inspection.Workspace.Path {
-		return Trashed{}, changedSince(ws)
+		return Trashed{}, changedSince(ws, "it is bound otherwise")
 	}
 	r := &removal{w: w, permit: permit, t: Trashed{
 		Version: trashVersion, Stage: stageTaking, Workspace: ws, At: time.Now().UTC(), By: by, Mode: permit.Mode, Permit: permit.Digest,
@@ -148,8 +148,8 @@ func (w *Workspaces) Remove(ctx context.Context, permit Permit, by string) (Tras
 	return r.t, nil
 }
 
-func changedSince(ws caisson.Workspace) error {
-	return caisson.Errorf(caisson.CodeWorkspaceDirty, "workspace %s was changed since it was looked at; it is where it was", ws.Name).
+func changedSince(ws caisson.Workspace, what string) error {
+	return caisson.Errorf(caisson.CodeWorkspaceDirty, "workspace %s was changed since it was looked at (%s); it is where it was", ws.Name, what).
 		WithHint("End what works in it, then try again.")
 }
 
@@ -228,7 +228,7 @@ func (r *removal) recheck(ctx context.Context) error {
 	at := spot{r.w.aside(found.Workspace, "tree"), r.w.aside(found.Workspace, "private")}
 	found.Marks, _, _ = r.w.mark(ctx, found, at) // what cannot be marked has a mark of its own
 	if permitDigest(found, r.permit.Mode) != r.permit.Digest {
-		return changedSince(found.Workspace)
+		return changedSince(found.Workspace, found.Marks.since(r.permit.Inspection.Marks))
 	}
 	return nil
 }

@@ -346,31 +346,34 @@ func testCaseW03(t *testing.T) {
 // Origin: reading of peers, which look, ask, and remove what is there by then.
 func TestCase_W04(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(t *testing.T, wd *world, ws caisson.Workspace){
-		"a new file": func(_ *testing.T, wd *world, ws caisson.Workspace) { wd.write(filepath.Join(ws.Path, "new"), "x") },
-		"the same size, within the same second": func(t *testing.T, wd *world, ws caisson.Workspace) {
+	for name, c := range map[string]struct {
+		said   string
+		change func(t *testing.T, wd *world, ws caisson.Workspace)
+	}{
+		"a new file": {"files in it", func(_ *testing.T, wd *world, ws caisson.Workspace) { wd.write(filepath.Join(ws.Path, "new"), "x") }},
+		"the same size, within the same second": {"files in it", func(t *testing.T, wd *world, ws caisson.Workspace) {
 			wd.write(filepath.Join(ws.Path, "a.txt"), "eno\n")
-		},
-		"an ignored file": func(_ *testing.T, wd *world, ws caisson.Workspace) { wd.write(filepath.Join(ws.Path, "x.log"), "x") },
-		"a mode": func(_ *testing.T, wd *world, ws caisson.Workspace) {
+		}},
+		"an ignored file": {"files in it", func(_ *testing.T, wd *world, ws caisson.Workspace) { wd.write(filepath.Join(ws.Path, "x.log"), "x") }},
+		"a mode": {"files in it", func(_ *testing.T, wd *world, ws caisson.Workspace) {
 			wd.must(os.Chmod(filepath.Join(ws.Path, "a.txt"), 0o755))
-		},
-		"a commit inside": func(_ *testing.T, wd *world, ws caisson.Workspace) {
+		}},
+		"a commit inside": {"its git directory", func(_ *testing.T, wd *world, ws caisson.Workspace) {
 			wd.work(ws, "git commit -q --allow-empty -m late")
-		},
-		"staged by hand": func(_ *testing.T, wd *world, ws caisson.Workspace) {
+		}},
+		"staged by hand": {"its record in the repository", func(_ *testing.T, wd *world, ws caisson.Workspace) {
 			wd.write(filepath.Join(ws.Path, "a.txt"), "y")
 			wd.gitIn(ws.Path, "add", "a.txt")
 			wd.write(filepath.Join(ws.Path, "a.txt"), "one\n")
-		},
-		"the branch moved by hand": func(_ *testing.T, wd *world, ws caisson.Workspace) {
+		}},
+		"the branch moved by hand": {"its branch", func(_ *testing.T, wd *world, ws caisson.Workspace) {
 			wd.git("commit", "-q", "--allow-empty", "-m", "later")
 			wd.git("update-ref", "refs/heads/"+ws.Branch, "main")
-		},
-		"a process goes there": func(t *testing.T, wd *world, ws caisson.Workspace) { stays(t, ws.Path, "sleep", "1000") },
-		"a process has a file of it open": func(t *testing.T, wd *world, ws caisson.Workspace) {
+		}},
+		"a process goes there": {"(sleep): ", func(t *testing.T, wd *world, ws caisson.Workspace) { stays(t, ws.Path, "sleep", "1000") }},
+		"a process has a file of it open": {"(sleep): ", func(t *testing.T, wd *world, ws caisson.Workspace) {
 			stays(t, wd.home, "sh", "-c", "exec sleep 1000 <'"+filepath.Join(ws.Path, "a.txt")+"'")
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -380,10 +383,13 @@ func TestCase_W04(t *testing.T) {
 			if d.Mode != workspace.ModeClean {
 				t.Fatalf("%v", d.Losses)
 			}
-			change(t, wd, ws)
+			c.change(t, wd, ws)
 			before := wd.everything(ws)
 			_, err := wd.w.Remove(t.Context(), d.Permit, "ada")
 			wantCode(t, err, caisson.CodeWorkspaceDirty)
+			if _, said, _ := strings.Cut(err.Error(), "was looked at ("); !strings.Contains(said, c.said) {
+				t.Errorf("%v, want %q", err, c.said)
+			}
 			if diff := cmp.Diff(before, wd.everything(ws)); diff != "" {
 				t.Error(diff)
 			}

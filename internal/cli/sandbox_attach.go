@@ -92,7 +92,11 @@ func (a *app) attach(ctx context.Context, h *host.Host, id caisson.RunID, opts a
 		a.sayLeft(id, false)
 		return status(caisson.ExitInterrupted)
 	}
-	return a.afterLook(ctx, h, went, r)
+	err = a.afterLook(ctx, h, went, r)
+	if !eye.seen && r.State.Terminal() && !a.json {
+		fmt.Fprintf(a.io.Err, "  it ended before it could be looked at; what it printed: caisson runs show %s\n", r.ID)
+	}
+	return err
 }
 
 func (a *app) sayLeft(id caisson.RunID, newline bool) {
@@ -161,6 +165,7 @@ type eye struct {
 	file    *os.File
 	state   *term.State
 	out     io.Writer
+	seen    bool // it was let in
 	titled  bool
 	closed  bool
 	resized chan os.Signal
@@ -179,7 +184,8 @@ const (
 func (a *app) newEye(opts attachOptions) *eye {
 	e := &eye{out: a.io.Out, done: make(chan struct{}), got: make(chan os.Signal, 1)}
 	e.view = terminal.View{
-		Out: a.io.Out, ReadOnly: opts.readOnly, Keys: opts.keys,
+		Attached: func() { e.seen = true },
+		Out:      a.io.Out, ReadOnly: opts.readOnly, Keys: opts.keys,
 		Note: func(text string) { fmt.Fprintf(a.io.Err, "\r\n  caisson: %s\r\n", printable(text)) },
 	}
 	if !a.terminal() {
@@ -205,6 +211,7 @@ func (a *app) newEye(opts attachOptions) *eye {
 		}
 	}()
 	e.view.Attached = func() {
+		e.seen = true
 		if state, err := term.MakeRaw(int(e.file.Fd())); err == nil { // else keys come by the line
 			e.state = state
 		}

@@ -78,8 +78,7 @@ type Ledger struct {
 	leading bool
 	closed  bool
 	idle    sync.WaitGroup // operations under way
-	changed chan struct{}  // closed and replaced at each commit
-	watch   *watch         // of the wake file, while somebody waits
+	tail    *tail
 	closing chan struct{}
 }
 
@@ -95,7 +94,7 @@ func Open(ctx context.Context, opts Options) (*Ledger, error) {
 	if opts.Busy <= 0 {
 		opts.Busy = 5 * time.Second
 	}
-	l := &Ledger{opts: opts, wstmts: map[string]*sql.Stmt{}, heads: heads{runs: map[caisson.RunID]*runRow{}}, changed: make(chan struct{}), closing: make(chan struct{})}
+	l := &Ledger{opts: opts, wstmts: map[string]*sql.Stmt{}, heads: heads{runs: map[caisson.RunID]*runRow{}}, tail: newTail(), closing: make(chan struct{})}
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(storeError("open ledger "+opts.Path, err), l.release())
 	}
@@ -278,7 +277,7 @@ func (l *Ledger) Close() error {
 	close(l.closing)
 	l.mu.Unlock()
 	l.idle.Wait()
-	l.endWatch()
+	l.endTail()
 	return storeError("close ledger", l.release())
 }
 

@@ -25,6 +25,7 @@ func TestPlans(t *testing.T) {
 		{requestQuery(r, requestColumns, caisson.RequestFilter{Open: true, Generation: 1}), "SEARCH requests USING INDEX requests_open (rid=? AND generation=?)"},
 		{requestQuery(r, requestColumns, caisson.RequestFilter{Limit: 5}), "SEARCH requests USING INDEX requests_newest (rid=?)"},
 		{requestQuery(r, requestColumns, caisson.RequestFilter{Generation: 1, Limit: 5}), "SEARCH requests USING INDEX requests_newest (rid=? AND generation=?)"},
+		{newQuery(newsQuery, 1, manyNews), "SEARCH e USING INTEGER PRIMARY KEY (rowid>?); SEARCH r USING INTEGER PRIMARY KEY (rowid=?); USE TEMP B-TREE FOR DISTINCT"},
 		{takenQuery(r), "SEARCH requests USING INDEX requests_open (rid=?)"},
 		{turnCallsQuery(r), "SEARCH calls USING INDEX sqlite_autoindex_calls_1 (id>? AND id<?)"},
 		{openCallsQuery(r), "SEARCH calls USING INDEX calls_open (rid=?)"},

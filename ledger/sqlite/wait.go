@@ -4,24 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/caisson-run/caisson"
 )
-
-// lookEvery is how often a waiter looks by itself: commits of other processes
-// that wake nobody, and wakes that were lost, are seen within this time.
-const lookEvery = time.Second
-
-// watch is the watch of the wake file that all waiters of a ledger share, from
-// the first wait until the ledger is closed: watches are few on a host, and to
-// end one takes the kernel tens of milliseconds, which no decision should wait for.
-type watch struct {
-	fs    *fsnotify.Watcher
-	ended chan struct{} // closed when its goroutine has ended
-}
 
 // Wait implements [caisson.Ledger].
 func (l *Ledger) Wait(ctx context.Context, run caisson.RunID, after int64) (int64, error) {
@@ -29,37 +14,28 @@ func (l *Ledger) Wait(ctx context.Context, run caisson.RunID, after int64) (int6
 		return 0, err
 	}
 	defer l.idle.Done()
-	var watching bool
-	timer := time.NewTimer(lookEvery)
-	defer timer.Stop()
-	for {
-		l.mu.Lock()
-		changed := l.changed // before the look, or a commit between would be missed
-		l.mu.Unlock()
+	rung := l.tail.join(run)
+	defer l.tail.leave(run, rung)
+	for first := true; ; first = false {
 		count, err := l.count(ctx, run)
 		if err != nil || count > after {
 			return count, err
 		}
-		if !watching {
-			// Look once more after the watch began.
-			l.startWatch()
-			watching = true
-			continue
+		if first {
+			l.startTail()
 		}
-		timer.Reset(lookEvery)
 		select {
 		case <-ctx.Done():
 			return count, ended(ctx)
 		case <-l.closing:
 			return count, errClosed()
-		case <-changed:
-		case <-timer.C:
-			if l.opts.ReadOnly {
-				continue
-			}
-			if err := l.there(); err != nil {
-				return count, err
-			}
+		case <-rung:
+		}
+		if l.opts.ReadOnly {
+			continue
+		}
+		if err := l.there(); err != nil {
+			return count, err
 		}
 	}
 }
@@ -81,63 +57,4 @@ func (l *Ledger) count(ctx context.Context, run caisson.RunID) (count int64, err
 		return 0, ended(ctx)
 	}
 	return count, storeError("read ledger", err)
-}
-
-// startWatch begins the watch, once. Where the host gives none, waiters only
-// look each second.
-func (l *Ledger) startWatch() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.watch != nil {
-		return
-	}
-	w := &watch{ended: make(chan struct{})}
-	l.watch = w
-	watcher, err := fsnotify.NewWatcher()
-	if err == nil {
-		err = watcher.Add(l.opts.Path + ".wake")
-		if err != nil {
-			_ = watcher.Close()
-		}
-	}
-	if err != nil {
-		close(w.ended)
-		return
-	}
-	w.fs = watcher
-	go func() { // ends when Close closes the watcher
-		defer close(w.ended)
-		for {
-			select {
-			case _, ok := <-watcher.Events:
-				if !ok {
-					return
-				}
-				l.broadcast()
-			case _, ok := <-watcher.Errors:
-				if !ok {
-					return
-				}
-				l.broadcast() // events may be lost
-			}
-		}
-	}()
-}
-
-// endWatch ends the watch; nobody waits any more.
-func (l *Ledger) endWatch() {
-	if l.watch == nil {
-		return
-	}
-	if l.watch.fs != nil {
-		_ = l.watch.fs.Close()
-	}
-	<-l.watch.ended
-}
-
-func (l *Ledger) broadcast() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.changed)
-	l.changed = make(chan struct{})
 }

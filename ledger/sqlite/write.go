@@ -113,11 +113,10 @@ func (l *Ledger) leadBatch(j *job) {
 	} else {
 		l.leading = false
 	}
-	if committed {
-		close(l.changed)
-		l.changed = make(chan struct{})
-	}
 	l.mu.Unlock()
+	if committed {
+		l.tail.look()
+	}
 	for _, b := range batch {
 		close(b.done)
 	}

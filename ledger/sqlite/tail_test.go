@@ -1,0 +1,107 @@
+package sqlite
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/caisson-run/caisson"
+)
+
+// tailed returns a ledger of three runs, and one who waits for each, and for any.
+func tailed(t *testing.T) (l *Ledger, runs []caisson.Drive, rung map[caisson.RunID]chan struct{}) {
+	t.Helper()
+	l, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "ledger.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if err := l.PutInstance(t.Context(), caisson.Instance{ID: "i"}); err != nil {
+		t.Fatal(err)
+	}
+	rung = map[caisson.RunID]chan struct{}{"": l.tail.join("")}
+	for i := range 3 {
+		id := caisson.RunID(fmt.Sprintf("r%d", i))
+		if _, err := l.CreateRun(t.Context(), id, caisson.RunSpec{Root: id, Engine: "none", Preset: "sandboxed", OnUnknown: "tell"}); err != nil {
+			t.Fatal(err)
+		}
+		lease, err := l.TakeLease(t.Context(), id, "i", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, caisson.Drive{Run: id, Fence: lease.Fence})
+		rung[id] = l.tail.join(id)
+	}
+	return l, runs, rung
+}
+
+// Who waits for a run is not woken by what others do, and who waits for any is by
+// all of it.
+func TestTailRingsForWhomItConcerns(t *testing.T) {
+	l, runs, rung := tailed(t)
+	rang := func() (who []caisson.RunID) {
+		for _, id := range []caisson.RunID{"", "r0", "r1", "r2"} {
+			select {
+			case <-rung[id]:
+				who = append(who, id)
+			default:
+			}
+		}
+		return who
+	}
+	seen := l.news(-1)
+	if who := rang(); len(who) != 4 {
+		t.Errorf("at first only %q are rung for", who)
+	}
+	if seen = l.news(seen); len(rang()) > 0 {
+		t.Error("rung for nothing")
+	}
+	for i, want := range [][]int{{1}, {0, 2}} {
+		for _, of := range want {
+			for range 3 {
+				if err := l.Append(t.Context(), runs[of], caisson.EventNote, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		seen = l.news(seen)
+		who := rang()
+		if len(who) != len(want)+1 || who[0] != "" || who[1] != runs[want[0]].Run || who[len(want)] != runs[want[len(want)-1]].Run {
+			t.Errorf("%d: %q are rung for", i, who)
+		}
+	}
+	// What cannot be told is no reason to be silent.
+	if l.news(seen + 100); len(rang()) != 4 {
+		t.Error("not all are rung for when the events are fewer than there were")
+	}
+}
+
+// A commit that woke nobody is seen, also by one who comes when nobody has waited for
+// longer than the tail looks by itself.
+func TestTailLooksByItself(t *testing.T) {
+	l, runs, rung := tailed(t)
+	for id, c := range rung {
+		l.tail.leave(id, c)
+	}
+	f := &Ledger{opts: l.opts, file: l.file, readers: l.readers, tail: newTail(), closing: make(chan struct{})}
+	done := make(chan struct{})
+	go func() { f.follow(nil, nil); close(done) }()
+	defer func() { close(f.closing); <-done }()
+	for range 2 {
+		c := f.tail.join(runs[0].Run)
+		for len(c) > 0 { // the first look rings for all
+			<-c
+		}
+		if err := l.Append(t.Context(), runs[0], caisson.EventNote, 1); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-c:
+		case <-time.After(30 * time.Second):
+			t.Fatal("it is not seen")
+		}
+		f.tail.leave(runs[0].Run, c)
+		time.Sleep(lookEvery + lookEvery/2) // nobody waits: it looks once more, and has no timer then
+	}
+}

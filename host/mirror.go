@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
@@ -20,6 +21,8 @@ type mirror struct {
 
 	writing sync.Mutex // one writes at a time
 	dropped bool       // nothing is written any more: the channel goes; under writing
+	shown   string     // what it shows as it was last written, or looked at; under writing
+	since   int        // times that it was to show just that; under writing
 	mu      sync.Mutex
 	task    caisson.TaskID
 }
@@ -46,9 +49,18 @@ func (m *mirror) show(ctx context.Context, t *caisson.Task) error {
 	m.mu.Lock()
 	m.task = id
 	m.mu.Unlock()
+	key := "none"
+	if t != nil {
+		key = fmt.Sprint(t.ID, " ", t.Version)
+	}
+	if m.since++; key == m.shown && m.since < mirrorSurely {
+		return nil
+	}
+	m.shown, m.since = "", 0
 	if err := task.Mirror(ctx, m.dir, m.host.Ledger, shown); err != nil {
 		return caisson.Errorf(caisson.CodeWriteFailed, "show the task in the sandbox: %w", err)
 	}
+	m.shown = key
 	return nil
 }
 
@@ -105,6 +117,10 @@ func taskOf(tasks []caisson.Task, ws caisson.Workspace) *caisson.Task {
 // mirrorEvery is how soon an edit by another process is shown in the sandboxes
 // of this one. Those of this process are shown at once.
 const mirrorEvery = 5 * time.Second
+
+// mirrorSurely is in how many looks at the tasks a mirror is looked at of which
+// nothing has changed: nobody but the host writes it, but a person may.
+const mirrorSurely = 12
 
 // mirrors keeps the mirrors of this process's sandboxes true, and brings moves
 // of tasks to their end that were asked for from inside. One goroutine and one

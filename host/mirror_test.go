@@ -81,3 +81,49 @@ func TestMirrorsOfManyTasks(t *testing.T) {
 		t.Errorf("%d tasks were read to find that none moves", read)
 	}
 }
+
+// A mirror of which nothing has changed is not looked at each time, and what is lost
+// of it comes back; what has changed is shown at once.
+func TestMirrorIsLookedAtSeldom(t *testing.T) {
+	h := opened(t, "", nil)
+	made, err := h.Tasks().Create(t.Context(), task.Draft{Key: task.KeyOf("1"), Repository: "/repo/.git", Title: "One", Type: caisson.TaskChore}, h.Me())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mirror{host: h, ws: caisson.Workspace{ID: "w", Branch: made.Branch, Binding: caisson.Binding{CommonDir: "/repo/.git"}}, dir: filepath.Join(t.TempDir(), "tasks")}
+	show := func() {
+		t.Helper()
+		if err := h.showTasks(t.Context(), []*mirror{m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	show()
+	page := filepath.Join(m.dir, string(made.ID))
+	lost := func() bool {
+		_, err := os.Stat(page)
+		return err != nil
+	}
+	for range 2 {
+		if lost() {
+			t.Fatal("it is not shown")
+		}
+		if err := os.RemoveAll(page); err != nil {
+			t.Fatal(err)
+		}
+		for range mirrorSurely - 1 {
+			if show(); !lost() {
+				t.Fatal("it was looked at though nothing has changed")
+			}
+		}
+		show()
+	}
+	if err := os.RemoveAll(page); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Tasks().Edit(t.Context(), task.Take(made.ID, h.Me(), "w")); err != nil {
+		t.Fatal(err)
+	}
+	if show(); lost() {
+		t.Error("what changed is not shown at once")
+	}
+}

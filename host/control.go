@@ -206,7 +206,8 @@ func (s *session) bound() func(context.Context) error {
 	if s.ws == nil {
 		return nil
 	}
-	return func(ctx context.Context) error { return s.host.workspaces.Check(ctx, *s.ws) }
+	watched := s.host.workspaces.Watch()
+	return func(ctx context.Context) error { return watched.Check(ctx, *s.ws) }
 }
 
 func (s *session) branch() string {

@@ -179,9 +179,19 @@ func TestCase_W06(t *testing.T) {
 			box := newBox(t, ws)
 			inside(t, box, "git commit -q --allow-empty -m inside")
 			wd.must(wd.w.Check(t.Context(), ws))
+			watched := wd.w.Watch()
+			watched.TrustAtOnce()
+			for range 3 {
+				wd.must(watched.Check(t.Context(), ws))
+			}
+			if n := watched.Reads(); n != 1 {
+				t.Errorf("its files were read %d times", n)
+			}
 			f.forge(wd, &ws, other, second)
 			before, used := digestOf(t, filepath.Dir(wd.repo)), box.used()
 			wd.lost(wd.w.Check(t.Context(), ws), f.part)
+			wd.lost(watched.Check(t.Context(), ws), f.part)
+			wd.lost(watched.Check(t.Context(), ws), f.part)
 			_, err := wd.w.Import(t.Context(), ws, box, workspace.ImportOptions{})
 			wd.lost(err, f.part)
 			_, err = wd.w.Snapshot(t.Context(), ws, box, "r6", 1)
@@ -202,6 +212,31 @@ func TestCase_W06(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What was just written is read again: a change within the same step of a clock
+// does not show in its times. References may be packed meanwhile.
+func TestWatchedReadsWhatIsFresh(t *testing.T) {
+	t.Parallel()
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r6"})
+	watched := wd.w.Watch()
+	for range 2 {
+		wd.must(watched.Check(t.Context(), ws))
+	}
+	if n := watched.Reads(); n != 2 {
+		t.Errorf("files that were just written were read %d times", n)
+	}
+	watched.TrustAtOnce()
+	wd.must(watched.Check(t.Context(), ws))
+	wd.git("pack-refs", "--all")
+	wd.must(watched.Check(t.Context(), ws))
+	wd.must(watched.Check(t.Context(), ws))
+	if n := watched.Reads(); n != 4 {
+		t.Errorf("read %d times", n)
+	}
+	wd.git("update-ref", "-d", "refs/caisson/workspaces/"+string(ws.ID)+"/base") // of the packed ones
+	wd.lost(watched.Check(t.Context(), ws), "base")
 }
 
 // lost wants the error of a lost binding, which names the part and says it.

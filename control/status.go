@@ -156,6 +156,10 @@ func (b *Broker) Status() caisson.ControlStatusFile {
 	return s
 }
 
+// Unmovable is how many requests could not be taken, as their files cannot be moved:
+// nobody is answered for them.
+func (b *Broker) Unmovable() int { return b.files().Unmovable() }
+
 // tell publishes the status where it is not what was published last: most counts
 // have settled by then. One that cannot be written is tried again with the next
 // tick.

@@ -130,6 +130,9 @@ func (s *session) check(ctx context.Context) []Finding {
 			f.Says += ": " + string(status.Reason) + ", " + status.Text
 			f.Fix = status.Reason.Info().Hint
 		}
+		if n := s.broker.Unmovable(); n > 0 {
+			f.Says += fmt.Sprintf("; %d requests cannot be moved, and are ignored", n)
+		}
 		found = append(found, f)
 	}
 	return found

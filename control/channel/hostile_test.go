@@ -201,6 +201,9 @@ func TestWhatCannotBeMovedIsCounted(t *testing.T) {
 	if got := scan(t, f); len(got) != 1 || got[0] != id(2) {
 		t.Errorf("listed %v", got)
 	}
+	if n := f.Unmovable(); n != 1 {
+		t.Errorf("%d requests are said to be unmovable", n)
+	}
 	if c := f.Counts(); c.Stuck != 2 || c.More {
 		t.Errorf("%+v", c)
 	}

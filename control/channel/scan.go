@@ -65,6 +65,14 @@ func (s *scanner) leftOut(id caisson.RequestID) bool {
 	return is
 }
 
+// Unmovable is how many requests could not be moved since the channel was opened, and
+// are left where they are.
+func (f *Files) Unmovable() int {
+	f.scan.stuckMu.Lock()
+	defer f.scan.stuckMu.Unlock()
+	return len(f.scan.stuck)
+}
+
 // Counts returns what Scan has met so far.
 func (f *Files) Counts() Counts {
 	f.scan.mu.Lock()

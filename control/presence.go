@@ -43,9 +43,19 @@ func presenceOf(r *caisson.SandboxRecord, l Listing, err error) (presence, error
 	}
 }
 
-// lookAtEngines begins the listings that are due, and returns when one is again;
-// none waits for another.
-func (s *Service) lookAtEngines(ctx context.Context, now time.Duration) (next time.Duration) {
+// listing is a look at an engine: what it has of the sandboxes of some brokers.
+type listing struct {
+	s       *Service
+	e       *engine
+	brokers []*Broker
+
+	found Listing
+	asked bool
+	err   error
+}
+
+// dueListings returns the listings that are due, and when another is.
+func (s *Service) dueListings(now time.Duration) (due []listing, next time.Duration) {
 	next = never
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,9 +75,29 @@ func (s *Service) lookAtEngines(ctx context.Context, now time.Duration) (next ti
 				of = append(of, b)
 			}
 		}
-		s.looks.Go(func() { s.list(ctx, e, of) })
+		due = append(due, listing{s: s, e: e, brokers: of})
 	}
-	return next
+	return due, next
+}
+
+func (l *listing) look(ctx context.Context) { l.found, l.asked, l.err = l.e.look.here(ctx) }
+
+func (l *listing) tell(ctx context.Context) {
+	if !l.asked || l.err == nil && l.misses() {
+		l.alone(ctx)
+		return
+	}
+	l.conclude(ctx)
+}
+
+func (l *listing) alone(ctx context.Context) {
+	own := &listing{s: l.s, e: l.e, brokers: l.brokers}
+	l.s.looks.Go(func() { own.ask(ctx) })
+}
+
+// misses tells whether one of the sandboxes is not in the listing.
+func (l *listing) misses() bool {
+	return slices.ContainsFunc(l.brokers, func(b *Broker) bool { return b.missingIn(l.found) })
 }
 
 func (b *Broker) missingIn(l Listing) bool {
@@ -75,22 +105,27 @@ func (b *Broker) missingIn(l Listing) bool {
 	return what == absent
 }
 
-// list asks an engine what it has, and again before it is believed that one of
-// the brokers' sandboxes is gone.
-func (s *Service) list(ctx context.Context, e *engine, brokers []*Broker) {
-	listing, err := e.look.within(ctx, lookFor)
-	if err == nil && slices.ContainsFunc(brokers, func(b *Broker) bool { return b.missingIn(listing) }) {
+// ask asks an engine what it has, and again before it is believed that one of the
+// sandboxes is gone.
+func (l *listing) ask(ctx context.Context) {
+	if l.found, l.err = l.e.look.within(ctx, lookFor); l.err == nil && l.misses() {
 		// Another installation may have come to the engine's address after this one
 		// had said who it was, and before it listed.
-		listing, err = e.look.within(ctx, lookFor)
+		l.found, l.err = l.e.look.within(ctx, lookFor)
 	}
+	l.conclude(ctx)
+}
+
+// conclude has the brokers know what the engine says.
+func (l *listing) conclude(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
 	sure := true
-	for _, b := range brokers {
-		sure = b.listed(ctx, listing, err) && sure
+	for _, b := range l.brokers {
+		sure = b.listed(ctx, l.found, l.err) && sure
 	}
+	s, e := l.s, l.e
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.o.Boot()

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"math"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -43,16 +44,24 @@ func (s *Service) tick(ctx context.Context) time.Duration {
 	round := s.round(now)
 	open := s.open()
 	next := s.begun + time.Duration(round+1)*lookEvery
-	looks := make([]glance, 0, len(open))
+	glances := make([]glance, 0, len(open))
 	for _, b := range open {
 		look, again := b.tick(now, round, stalls)
 		if look.b != nil {
-			looks = append(looks, look)
+			glances = append(glances, look)
 		}
 		next = min(next, again)
 	}
+	looks := make([]looking, 0, len(glances)+1)
+	for i := range glances {
+		looks = append(looks, &glances[i])
+	}
+	listings, again := s.dueListings(now)
+	for i := range listings {
+		looks = append(looks, &listings[i])
+	}
+	next = min(next, again)
 	s.lookAround(ctx, looks)
-	next = min(next, s.lookAtEngines(ctx, now))
 	s.mu.Lock()
 	s.due, s.dueFor = next, stalls
 	s.mu.Unlock()
@@ -114,55 +123,55 @@ type glance struct {
 	b            *Broker
 	files, bound bool // what is to be looked at
 
-	displaced bool
-	checked   bool
-	lost      error
+	// What was seen, where a look before it did not hang.
+	sawFiles, displaced bool
+	sawBound            bool
+	lost                error
 }
 
-// look looks, but where a look before it hangs.
 func (g *glance) look(ctx context.Context) {
 	if g.files {
 		displaced, asked, err := g.b.displaced.here(ctx)
-		g.displaced, g.files = displaced && err == nil, !asked
+		g.displaced, g.sawFiles = displaced && err == nil, asked
 	}
 	if g.bound {
-		_, g.checked, g.lost = g.b.bound.here(ctx)
-		g.bound = !g.checked
+		_, g.sawBound, g.lost = g.b.bound.here(ctx)
 	}
 }
 
-// tell has the broker know what was seen.
-func (g *glance) tell() {
+func (g *glance) tell(context.Context) {
 	if g.displaced {
 		signal(g.b.ticks)
 	}
-	if g.checked && (g.lost != nil || g.b.unbound()) && g.b.ctx.Err() == nil {
+	if g.sawBound && (g.lost != nil || g.b.unbound()) && g.b.ctx.Err() == nil {
 		g.b.bind(g.lost)
 	}
-	if g.files || g.bound {
-		g.alone()
+	if files, bound := g.files && !g.sawFiles, g.bound && !g.sawBound; files || bound {
+		g.b.lookAlone(files, bound)
 		return
 	}
 	g.b.looked()
 }
 
-// alone looks at what takes long, or hangs.
-func (g *glance) alone() {
-	g.b.mu.Lock()
-	defer g.b.mu.Unlock()
-	if g.b.cause != nil {
+func (g *glance) alone(context.Context) { g.b.lookAlone(g.files, g.bound) }
+
+// lookAlone looks at what takes long, or hangs.
+func (b *Broker) lookAlone(files, bound bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cause != nil {
 		return
 	}
-	g.b.work.Go(func() {
-		defer g.b.looked()
-		if g.bound {
-			_ = g.b.checkBinding(g.b.ctx) // it parks the broker
+	b.work.Go(func() {
+		defer b.looked()
+		if bound {
+			_ = b.checkBinding(b.ctx) // it parks the broker
 		}
-		if !g.files {
+		if !files {
 			return
 		}
-		if displaced, err := g.b.displaced.within(g.b.ctx, lookFor); err == nil && displaced {
-			signal(g.b.ticks)
+		if displaced, err := b.displaced.within(b.ctx, lookFor); err == nil && displaced {
+			signal(b.ticks)
 		}
 	})
 }
@@ -177,45 +186,90 @@ func (b *Broker) looked() {
 	}
 }
 
-// lookMoment is more than looks at all brokers take together where all is well.
+// looking is one thing that is looked at in a round.
+type looking interface {
+	look(ctx context.Context) // which ends it, if what it asks knows of contexts
+	tell(ctx context.Context) // what was seen, to those whom it concerns
+	// alone has it looked at beside all others, in place of both. A look at it may
+	// be under way that hangs.
+	alone(ctx context.Context)
+}
+
+// lookMoment is more than all looks take together where all is well.
 const lookMoment = 50 * time.Millisecond
 
-// lookAround looks at brokers. One goroutine looks at one after the other, which
-// takes microseconds each. Those that it is not through with in a moment are looked
-// at each on its own: none waits for one that hangs.
-func (s *Service) lookAround(ctx context.Context, looks []glance) {
+// walk is one goroutine that looks at one thing after the other, which takes
+// microseconds each.
+type walk struct {
+	s     *Service
+	looks []looking
+
+	mu         sync.Mutex
+	through    int
+	done, over bool
+	bound      *time.Timer
+}
+
+// lookAround looks at things. Those that the walk is not through with in a moment
+// are looked at each on its own: none waits for one that hangs.
+func (s *Service) lookAround(ctx context.Context, looks []looking) {
 	if len(looks) == 0 {
 		return
 	}
-	var mu sync.Mutex
-	through, over := 0, false
+	w := &walk{s: s, looks: looks}
+	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.looks.Add(1)
-	moment := time.AfterFunc(lookMoment, func() {
-		defer s.looks.Done()
-		mu.Lock()
-		over = true
-		left := looks[through:]
-		mu.Unlock()
-		for _, g := range left {
-			g.alone()
-		}
-	})
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookFor)
 	go func() { // it ends as one that asks a single thing does: see look
 		defer cancel()
-		for _, g := range looks {
-			g.look(asking)
-			mu.Lock()
-			late := over
-			through++
-			mu.Unlock()
-			if late {
-				return
-			}
-			g.tell()
-		}
-		if moment.Stop() {
-			s.looks.Done()
-		}
+		w.walk(ctx, asking)
 	}()
+	// Mostly it is through by now. A timer that is set and stopped again wakes the
+	// process all the same: whatever thread sleeps meanwhile has it as its end.
+	runtime.Gosched()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.done {
+		w.bound = time.AfterFunc(lookMoment, func() { w.disperse(ctx, cancel) })
+	}
+}
+
+func (w *walk) walk(ctx, asking context.Context) {
+	for _, l := range w.looks {
+		l.look(asking)
+		w.mu.Lock()
+		late := w.over
+		w.through++
+		w.mu.Unlock()
+		if late {
+			return
+		}
+		l.tell(ctx)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
+	w.done = true
+	w.s.looks.Done()
+	if w.bound != nil {
+		w.bound.Stop()
+	}
+}
+
+// disperse has what is left looked at otherwise, and gives up what hangs in a while.
+func (w *walk) disperse(ctx context.Context, giveUp func()) {
+	w.mu.Lock()
+	if w.done {
+		w.mu.Unlock()
+		return
+	}
+	w.over = true
+	left := w.looks[w.through:]
+	w.mu.Unlock()
+	defer w.s.looks.Done()
+	time.AfterFunc(lookFor-lookMoment, giveUp)
+	for _, l := range left {
+		l.alone(ctx)
+	}
 }

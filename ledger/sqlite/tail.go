@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"os"
 	"sync"
 	"time"
 
@@ -144,7 +145,9 @@ func (l *Ledger) follow(events <-chan fsnotify.Event, lost <-chan error) {
 	timer := time.NewTimer(lookEvery)
 	defer timer.Stop()
 	seen := int64(-1) // whoever was first may have missed what came until now
+	log := rested{path: l.opts.Path + "-wal"}
 	for ok := true; ; {
+		byItself := false
 		select {
 		case <-l.closing:
 			return
@@ -152,6 +155,7 @@ func (l *Ledger) follow(events <-chan fsnotify.Event, lost <-chan error) {
 		case _, ok = <-events:
 		case _, ok = <-lost: // events may be, too
 		case <-timer.C:
+			byItself = true
 		}
 		if !ok {
 			events, lost, ok = nil, nil, true
@@ -161,8 +165,44 @@ func (l *Ledger) follow(events <-chan fsnotify.Event, lost <-chan error) {
 			continue
 		}
 		timer.Reset(lookEvery)
+		if byItself && log.still(time.Now()) && (l.opts.ReadOnly || l.there() == nil) {
+			continue
+		}
 		seen = l.news(seen)
 	}
+}
+
+// rested tells that nothing can have been committed. To be told that a log was
+// written is of no use: that comes before the commit can be seen. But one that was
+// not written for long holds nothing that could not be seen the last time.
+type rested struct {
+	path    string
+	written time.Time
+	skipped int
+}
+
+const (
+	restedFor = 10 * time.Second
+	// restedAtMost is how often in a row a look is left out, should that be wrong: a
+	// process may have been stopped for long in the middle of a commit.
+	restedAtMost = 60
+)
+
+// still tells whether a look by the clock can be left out.
+func (r *rested) still(now time.Time) bool {
+	info, err := os.Stat(r.path)
+	if err != nil {
+		r.written = time.Time{}
+		return false
+	}
+	same := info.ModTime().Equal(r.written)
+	r.written = info.ModTime()
+	age := now.Sub(r.written)
+	if r.skipped++; same && age > restedFor && r.skipped <= restedAtMost {
+		return true
+	}
+	r.skipped = 0
+	return false
 }
 
 // manyNews is how many runs are rung for one by one.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -103,5 +104,49 @@ func TestTailLooksByItself(t *testing.T) {
 		}
 		f.tail.leave(runs[0].Run, c)
 		time.Sleep(lookEvery + lookEvery/2) // nobody waits: it looks once more, and has no timer then
+	}
+}
+
+// A look by the clock is left out only while the log has not been written for long,
+// and not for ever.
+func TestTailRestsWithTheLog(t *testing.T) {
+	l, runs, _ := tailed(t)
+	log := rested{path: l.opts.Path + "-wal"}
+	written := func() time.Time {
+		t.Helper()
+		info, err := os.Stat(log.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.ModTime()
+	}
+	at := written()
+	for i, c := range []struct {
+		after time.Duration
+		still bool
+	}{{0, false}, {restedFor / 2, false}, {restedFor + 1, true}, {2 * restedFor, true}, {-time.Hour, false}, {2 * restedFor, true}} {
+		if got := log.still(at.Add(c.after)); got != c.still {
+			t.Errorf("%d: %t %s after it was written", i, got, c.after)
+		}
+	}
+	left := 0
+	for range restedAtMost + 2 {
+		if log.still(at.Add(time.Hour)) {
+			left++
+		}
+	}
+	if left >= restedAtMost+2 || left < restedAtMost {
+		t.Errorf("%d looks are left out", left)
+	}
+	for written().Equal(at) {
+		if err := l.Append(t.Context(), runs[0], caisson.EventNote, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if log.still(written().Add(time.Hour)) {
+		t.Error("a commit is passed over")
+	}
+	if !log.still(written().Add(time.Hour)) {
+		t.Error("it looks again though nothing was written")
 	}
 }

@@ -299,8 +299,11 @@ func (b *Broker) checkBinding(ctx context.Context) error {
 func (b *Broker) unbound() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.boundFails > 0 || b.state == caisson.BrokerHealthy {
+		return b.boundFails > 0
+	}
 	_, parked := b.reasons[caisson.CodeWorkspaceBindingLost]
-	return parked || b.boundFails > 0
+	return parked
 }
 
 // bind takes what a look at the workspace says.

@@ -51,6 +51,9 @@ func (b *Broker) park(reason caisson.Code, why parked) {
 func (b *Broker) Unpark(reason caisson.Code) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.state == caisson.BrokerHealthy {
+		return // it has none
+	}
 	if _, is := b.reasons[reason]; !is {
 		return
 	}

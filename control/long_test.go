@@ -39,11 +39,11 @@ func TestCase_K07(t *testing.T) {
 	w.verbs = []caisson.Tool{noop{}}
 	w.start()
 	part := n / 10
-	var first, last time.Duration
+	var first, last time.Duration // of a processor: what else the machine does takes time, too
 	for done := 0; done < n; done += part {
-		began := time.Now()
+		before := used()
 		w.send(part)
-		last = time.Since(began)
+		last = used() - before
 		if done == part { // the first warms up
 			first = last
 		}

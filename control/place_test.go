@@ -56,7 +56,6 @@ func TestFilesAreTakenBack(t *testing.T) {
 func takeFilesBack(t *testing.T, poll bool) {
 	w := newWorld(t)
 	w.watcher.Poll = poll
-	w.options.Boot = func() time.Duration { return time.Duration(w.boot.Load()) } // no round begins by itself
 	began, let := w.blocking("block")
 	b := w.start()
 	w.service.Tick(t.Context()) // the first
@@ -107,7 +106,6 @@ func takeFilesBack(t *testing.T, poll bool) {
 // was, is with the next round.
 func TestFilesAreTakenBackLater(t *testing.T) {
 	w := newWorld(t)
-	w.options.Boot = func() time.Duration { return time.Duration(w.boot.Load()) } // no round begins by itself
 	var unsure atomic.Bool
 	asked := make(chan struct{}, 1)
 	w.sandbox.Owned = func(context.Context) error {

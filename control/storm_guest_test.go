@@ -53,6 +53,7 @@ func TestStormOnBothSides(t *testing.T) {
 		}
 	}
 	last := w.spawn("")
+	w.await("that something is done, and a client killed", func() bool { return len(w.happenings()) > 0 && s.killed() > 0 })
 	enough() // what is asked now is answered
 	clients.Wait()
 	killed := s.recoverKilled()
@@ -192,6 +193,18 @@ func (s *bothSides) note(id caisson.RequestID, status int, out []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.told[id] = now
+}
+
+// killed is how many clients were killed so far.
+func (s *bothSides) killed() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, told := range s.told {
+		if told.killed {
+			n++
+		}
+	}
+	return n
 }
 
 // recoverKilled has clients ask what became of the requests of those that were

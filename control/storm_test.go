@@ -67,6 +67,8 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	last := w.spawn("")
+	// Those before it may have lived too short.
+	w.await("that something is done", func() bool { return len(w.happenings()) > 0 })
 	enough() // what is asked now is answered
 	clients.Wait()
 	if end := last.ended(false); end != "ended " {

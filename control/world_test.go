@@ -39,7 +39,7 @@ type world struct {
 	others  []caisson.RunID // whose channels children serve too
 	name    string          // of the channel's directory; sandbox where it is empty
 
-	boot  atomic.Int64 // added to the clock that the service has
+	boot  atomic.Int64 // added to the clock that the service has: see clock
 	later atomic.Int64 // added to the ledger's
 
 	noticed func(airlock.Notice) // before the broker is told
@@ -72,9 +72,13 @@ func newWorld(t testing.TB) *world {
 		return caisson.Result{Outcome: caisson.OutcomeFailed, Text: "no luck", Data: json.RawMessage(`{"code":7}`)}, nil
 	})
 	w.sandbox = control.Sandbox{Dir: w.channel(), Record: caisson.SandboxRecord{ID: "s0123456789", Run: w.run, Engine: "none"}, Branch: "feature/x", Guide: "Ask."}
-	w.options = control.Options{Boot: func() time.Duration { return time.Duration(time.Now().UnixNano() + w.boot.Load()) }}
+	w.options = control.Options{Boot: w.clock}
 	return w
 }
+
+// clock is that of the service. It stands while the test does not move it: no round
+// begins by itself, nothing is late, and on a machine that is busy no stall is seen.
+func (w *world) clock() time.Duration { return time.Hour + time.Duration(w.boot.Load()) }
 
 // beside is another run in the same ledger, with a channel that only children
 // serve: those of the first.

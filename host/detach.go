@@ -26,7 +26,6 @@ func (h *Host) Detach(ctx context.Context, id caisson.RunID) error {
 
 // detach starts this program with args, to drive r.
 func (h *Host) detach(ctx context.Context, r caisson.Run, args ...string) error {
-	id, before := r.ID, r.Lease.Fence
 	self, err := os.Executable()
 	if err != nil {
 		return caisson.Errorf(caisson.CodeInternal, "find own program: %w", err)
@@ -35,9 +34,16 @@ func (h *Host) detach(ctx context.Context, r caisson.Run, args ...string) error 
 	if err != nil {
 		return err
 	}
+	return h.awaitTaken(ctx, r, started, args)
+}
+
+// awaitTaken returns when a process that was started with args has taken r up, or
+// has had it: it may be through with it by now.
+func (h *Host) awaitTaken(ctx context.Context, r caisson.Run, started caisson.ProcessIdentity, args []string) error {
 	ctx, cancel := context.WithTimeout(ctx, takeUp)
 	defer cancel()
-	for seen := int64(0); ; {
+	id, before := r.ID, r.Lease.Fence
+	for seen, dead := int64(0), false; ; {
 		r, err := h.Ledger.Run(ctx, id)
 		if err != nil {
 			return err
@@ -45,9 +51,12 @@ func (h *Host) detach(ctx context.Context, r caisson.Run, args ...string) error 
 		if r.Lease.Fence != before || r.State.Terminal() {
 			return nil
 		}
-		if process.Alive(started) == caisson.Dead {
+		if dead {
 			return caisson.Errorf(caisson.CodeInternal, "the process that should drive run %s ended at once", id).
 				WithHint("See why: `caisson %s`.", strings.Join(args, " "))
+		}
+		if dead = process.Alive(started) == caisson.Dead; dead {
+			continue // what it wrote it wrote before that
 		}
 		waiting, done := context.WithTimeout(ctx, time.Second) // one that dies writes nothing
 		n, err := h.Ledger.Wait(waiting, id, max(seen, r.Events))

@@ -217,6 +217,10 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 	defer given()
 	running, err := command.Start(ctx)
 	_ = gate.Close() // the command has its own
+	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		done.Over = true
+		err = caisson.Errorf(caisson.CodeDeadline, "the hold's time of %s was over before its command began", want.For)
+	}
 	if err != nil {
 		return done, err
 	}

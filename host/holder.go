@@ -155,7 +155,11 @@ func (s *holder) append(kind caisson.EventKind, body any) error {
 	if r.Lease.Instance != s.host.instance.Instance.ID {
 		return caisson.Errorf(caisson.CodeNotFound, "the session is not there yet, or not any more")
 	}
-	return s.host.Ledger.Append(ctx, caisson.Drive{Run: s.run, Fence: r.Lease.Fence}, kind, body)
+	err = s.host.Ledger.Append(ctx, caisson.Drive{Run: s.run, Fence: r.Lease.Fence}, kind, body)
+	if caisson.CodeOf(err) == caisson.CodeLeaseLost { // it ended between the two
+		err = caisson.Errorf(caisson.CodeNotFound, "the session is not there any more")
+	}
+	return err
 }
 
 // record records what the terminal showed.
@@ -202,8 +206,8 @@ func (h *Host) tidySessions(ctx context.Context) error {
 		if r.Spec.Session == "" || isServed(r) || r.Lease.Instance == "" {
 			continue
 		}
-		holder, err := h.Ledger.Instance(ctx, r.Lease.Instance)
-		if err != nil || process.InstanceLiveness(holder) != caisson.Dead {
+		r, driver, err := h.driver(ctx, r) // as it is since its holder has ended: that may have let go of it before
+		if err != nil || driver.Liveness != caisson.Dead || r.Lease.Instance == "" || r.State.Terminal() {
 			continue
 		}
 		_, err = h.Ledger.AskCancel(ctx, r.ID, caisson.CauseUnknown, "caisson")

@@ -26,8 +26,8 @@ func TestLooksTakeTurns(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	l.debt, l.at = 50*time.Millisecond, time.Now()
 	began := time.Now()
+	l.debt, l.at = 50*time.Millisecond, began
 	if err := l.do(t.Context(), func() error { return nil }); err != nil || time.Since(began) < lookShare*40*time.Millisecond {
 		t.Errorf("after %s: %v", time.Since(began), err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/process"
 )
 
 // StartOptions say how a sandbox is started.
@@ -66,9 +65,12 @@ func (h *Host) foundBefore(ctx context.Context, r caisson.Run) []Finding {
 	case r.Lease.Instance == "":
 		f.Says = "nobody kept it open"
 	default:
-		holder, err := h.Ledger.Instance(ctx, r.Lease.Instance)
-		if err != nil || process.InstanceLiveness(holder) != caisson.Dead {
+		now, driver, err := h.driver(ctx, r)
+		switch {
+		case err != nil || driver.Liveness != caisson.Dead:
 			return []Finding{{What: "state", OK: true, Says: "it was open already"}}
+		case now.Lease.Instance == "":
+			return h.foundBefore(ctx, now) // it was let go of in order since it was read
 		}
 		f.Says = "the process that kept it open was killed; what that left was ended"
 	}

@@ -300,6 +300,12 @@ func (h *Host) restServed(ctx context.Context, r caisson.Run) (caisson.Run, erro
 	return r, errors.Join(err, h.Ledger.ReleaseLease(context.WithoutCancel(ctx), drive))
 }
 
+// Lost tells whether a session was ended as one whose holder was killed, which any
+// command does: how far it came is as little known as before that.
+func Lost(r caisson.Run) bool {
+	return r.State == caisson.RunCancelled && r.Cause == caisson.CauseUnknown
+}
+
 // Streams are those of a command in a served sandbox; nil is none.
 type Streams struct{ In, Out, Err *os.File }
 
@@ -356,7 +362,7 @@ func (h *Host) dropPending(ctx context.Context, id caisson.RunID) error {
 // afterLoss returns what the record says of a session whose driver was killed.
 func (h *Host) afterLoss(ctx context.Context, r caisson.Run) (caisson.Run, error) {
 	r, err := h.Await(ctx, r.ID)
-	if err == nil && !r.State.Terminal() {
+	if err == nil && (!r.State.Terminal() || Lost(r)) {
 		err = caisson.Errorf(caisson.CodeOutcomeUnknown, "the process that served the sandbox was killed, and all that ran in it has ended with it; how far session %s came is not known", r.ID)
 	}
 	return r, err

@@ -202,7 +202,7 @@ func TestServedSharedOutput(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(25 * time.Second):
+		case <-time.After(never):
 			t.Error("it does not end")
 		}
 		if _, err := io.Copy(io.Discard, r); err != nil {
@@ -211,7 +211,7 @@ func TestServedSharedOutput(t *testing.T) {
 	}
 	select {
 	case <-v.done:
-	case <-time.After(25 * time.Second):
+	case <-time.After(never):
 		t.Fatal("the sandbox does not end")
 	}
 	if v.err != nil {

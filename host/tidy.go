@@ -131,9 +131,20 @@ func (h *Host) instanceRemains(ctx context.Context) ([]remain, error) {
 		if strings.HasSuffix(entry.Name(), ".tmp") {
 			continue // a file that is being written
 		}
-		if r, there := instanceRemain(filepath.Join(dir, entry.Name()), asked); there {
-			found = append(found, r)
+		r, there := instanceRemain(filepath.Join(dir, entry.Name()), asked)
+		if !there {
+			continue
 		}
+		remove := r.remove
+		r.remove = func(ctx context.Context) error {
+			// It may have taken something before it ended, and after it was asked who has.
+			asked, err := h.askedInstances(ctx)
+			if err != nil || asked[caisson.InstanceID(strings.TrimSuffix(entry.Name(), ".lock"))] {
+				return err
+			}
+			return remove(ctx)
+		}
+		found = append(found, r)
 	}
 	return found, nil
 }

@@ -89,7 +89,7 @@ func dialRaw(t testing.TB, s *Server) *raw {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	return &raw{t: t, UnixConn: conn, in: frames{from: conn}}
 }
 

@@ -70,7 +70,7 @@ func TestCase_K01(t *testing.T) {
 					t.Errorf("%q is in %s", s, raw)
 				}
 			}
-			if took := time.Since(began); took > 2*time.Second {
+			if took := time.Since(began); took > 20*time.Second { // what it must not wait for never comes
 				t.Errorf("it took %v", took)
 			}
 			if body, err := f.Claim(id(2)); err != nil || string(body) != "good" {
@@ -129,9 +129,9 @@ func TestManyFiles(t *testing.T) {
 		if calls > many()/100 {
 			t.Fatalf("after %d calls %d of %d were claimed: %+v", calls, claimed, requests, f.Counts())
 		}
-		began := time.Now()
+		before := used(t)
 		ids := scan(t, f)
-		worst = max(worst, time.Since(began))
+		worst = max(worst, used(t)-before)
 		for _, id := range ids {
 			if _, err := f.Claim(id); err != nil {
 				t.Fatal(err)
@@ -140,13 +140,23 @@ func TestManyFiles(t *testing.T) {
 			claimed++
 		}
 	}
-	t.Logf("%d calls, the longest %v", calls, worst)
-	if worst > 3*time.Second { // it is a few milliseconds of work on a machine that is not loaded
-		t.Errorf("a call took %v", worst)
+	t.Logf("%d calls, the longest %v of a processor", calls, worst)
+	if worst > time.Second { // it is a few milliseconds of work
+		t.Errorf("a call took %v of a processor", worst)
 	}
 	if c := f.Counts(); c.Swept != int64(garbage) || c.Stuck != 0 || len(names(t, f.Requests())) > 0 || len(private(t, box)) > 0 {
 		t.Errorf("%+v, left %d", c, len(names(t, f.Requests())))
 	}
+}
+
+// used is the processor time of this process.
+func used(t *testing.T) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // TestManyFilesInADirectory has a directory by the name of a request with as many.
@@ -280,7 +290,9 @@ func TestHostileWriter(t *testing.T) {
 		})
 	}
 	claimed := map[string]int{}
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	met := func() bool { return claimed["request-invalid"] > 0 && claimed["request"]+claimed[""] > 0 }
+	// A second, or as long as it takes until both have come, on a machine that is busy.
+	for began := time.Now(); time.Since(began) < time.Second || !met() && time.Since(began) < time.Minute; {
 		ids, err := f.Scan(time.Now())
 		if err != nil {
 			t.Error(err)
@@ -302,7 +314,7 @@ func TestHostileWriter(t *testing.T) {
 	stop()
 	hostile.Wait()
 	t.Log(claimed)
-	if claimed[secret] > 0 || claimed["request-invalid"] == 0 || claimed["request"]+claimed[""] == 0 {
+	if claimed[secret] > 0 || !met() {
 		t.Errorf("%v", claimed)
 	}
 	if read(t, hidden) != secret {

@@ -45,7 +45,7 @@ func (w wakes) await(t *testing.T, what string) {
 	t.Helper()
 	select {
 	case <-w:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("nobody was woken: %s", what)
 	}
 }

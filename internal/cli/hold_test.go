@@ -29,8 +29,9 @@ func (p *person) held(args ...string) (holder *seat, command int) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // only where the test failed
 		}
 	})
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if pid, err := strconv.Atoi(strings.TrimSpace(read(filepath.Join(p.home, "home/pid")))); err == nil {
+	for end := time.Now().Add(never); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		pid, err := strconv.Atoi(strings.TrimSpace(read(filepath.Join(p.home, "home/pid"))))
+		if err == nil && strings.Contains(read(filepath.Join(p.home, "home/beats")), "\n") {
 			return holder, pid
 		}
 	}

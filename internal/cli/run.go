@@ -148,6 +148,12 @@ func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID)
 	if err != nil {
 		return err
 	}
+	if r.State.Terminal() { // it was open when it was decided
+		if !a.json {
+			fmt.Fprintf(a.io.Err, "  another process drove run %s on, and it has ended: %s\n", id, r.State)
+		}
+		return nil
+	}
 	err = a.resume(ctx, h, r, host.DriveOptions{})
 	if caisson.CodeOf(err) != caisson.CodeLeaseHeld {
 		return err

@@ -133,7 +133,7 @@ func (a *app) afterLook(ctx context.Context, h *host.Host, went terminal.Went, r
 			r = again
 		}
 	}
-	if !r.State.Terminal() && r.Lease.Instance != "" {
+	if !r.State.Terminal() && r.Lease.Instance != "" || host.Lost(r) {
 		return caisson.Errorf(caisson.CodeOutcomeUnknown, "the process that held session %s was killed, and all that ran in it has ended with it", r.ID)
 	}
 	calls, err := h.Ledger.Calls(ctx, r.ID)

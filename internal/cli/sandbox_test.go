@@ -219,6 +219,7 @@ func TestDetachAndComeBack(t *testing.T) {
 	if !strings.Contains(s.screen(), "caisson sandbox attach "+string(p.run().ID)) {
 		t.Error(s.screen())
 	}
+	p.await(caisson.EventViewerDetached) // its holder notices that after it
 	other := p.start(pty.Winsize{Rows: 20, Cols: 70}, "sandbox", "attach")
 	other.see("\nbefore-2\n", 1)
 	other.write("this\r")
@@ -363,6 +364,18 @@ func TestComeAndGo(t *testing.T) {
 			other.ends(0)
 		}
 	}
+	// Its holder notices that they are gone after they are.
+	id := p.run().ID
+	p.until(func(l caisson.Ledger) bool {
+		gone := 0
+		events, err := l.Events(t.Context(), id, 0, 0)
+		for _, e := range events {
+			if e.Kind == caisson.EventViewerDetached {
+				gone++
+			}
+		}
+		return err == nil && gone >= 20
+	})
 	var late []*seat
 	for range 4 {
 		late = append(late, p.start(window, "sandbox", "attach", string(p.run().ID)))
@@ -386,6 +399,10 @@ func TestStopByTheRunOfTheWorkspace(t *testing.T) {
 	p.start(window, "run", "--", "true").ends(0)
 	made := string(p.run().ID)
 	p.start(window, "sandbox", "shell", "-d", made).ends(0)
+	p.until(func(l caisson.Ledger) bool { // it is in the background before it has a sandbox
+		runs, err := l.Runs(t.Context(), caisson.RunFilter{States: []caisson.RunState{caisson.RunRunning}})
+		return err == nil && len(runs) == 1
+	})
 	show := p.start(window, "sandbox", "show", made)
 	show.ends(0)
 	if !strings.Contains(show.screen(), "running  shell") {

@@ -157,10 +157,14 @@ func (s *seat) screen() string {
 	return strings.ReplaceAll(s.seen.String(), "\r\n", "\n")
 }
 
+// never is how long a test waits for what comes at once where nothing is wrong: no
+// machine is so busy.
+const never = 2 * time.Minute
+
 // see waits until the text has been on the screen n times.
 func (s *seat) see(text string, n int) {
 	s.t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(never)
 	for strings.Count(s.screen(), text) < n {
 		select {
 		case <-s.more:
@@ -320,11 +324,12 @@ func TestInterrupted(t *testing.T) {
 			t.Parallel()
 			p := newPerson(t, map[string]string{
 				"config/caisson/policy.yaml": reviewPushes,
-				"m.yaml":                     "turns: [{calls: [{tool: shell, input: {command: echo push one}}, {tool: shell, input: {command: \"trap '' TERM; echo up; sleep 60\"}}]}]",
+				"m.yaml":                     "turns: [{calls: [{tool: shell, input: {command: echo push one}}, {tool: shell, input: {command: \"trap '' TERM; echo up >up; sleep 60\"}}]}]",
 			})
 			s := p.start(window, "run", "--model", "script:"+filepath.Join(p.home, "m.yaml"), "push")
 			s.see("q1: [a]pprove", 1)
 			p.await(caisson.EventCallStarted)
+			p.appears("state/caisson/workspaces/*/*/up") // till then a signal ends it at once
 			for n := range c.presses {
 				if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
 					t.Fatal(err)
@@ -345,11 +350,28 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// appears waits for a file, which nothing tells of.
+func (p *person) appears(pattern string) {
+	p.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(never); ; {
+		if found, _ := filepath.Glob(filepath.Join(p.home, pattern)); len(found) > 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			p.t.Fatalf("there is no %s", pattern)
+		}
+	}
+}
+
 // await waits for an event of the only run.
 func (p *person) await(kind caisson.EventKind) {
 	p.t.Helper()
 	l, id := p.ledger(), p.run().ID
-	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), never)
 	defer cancel()
 	for seen := int64(0); ; {
 		events, err := l.Events(ctx, id, 0, 0)

@@ -16,7 +16,7 @@ import (
 // engine, and with them the width of columns.
 var varies = []*regexp.Regexp{
 	regexp.MustCompile(`\bT[0-9a-z]{6}\b`), regexp.MustCompile(`\b[rsw][0-9a-hjkmnp-tv-z]{6,11}\b`), regexp.MustCompile(`\b[0-9a-f]{12}\b`),
-	regexp.MustCompile(`\b\d+(\.\d+)?(m?s| s)\b`), regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:]+Z (\w+)`), regexp.MustCompile(`engine \w+`), regexp.MustCompile(` by \w+$`), regexp.MustCompile(` +`),
+	regexp.MustCompile(`\b(\d+m)?\d+(\.\d+)?(m?s| s)\b`), regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:]+Z (\w+)`), regexp.MustCompile(`engine \w+`), regexp.MustCompile(` by \w+$`), regexp.MustCompile(` +`),
 }
 
 // lacks is said of a boundary that this user cannot have in full.

@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"testing"
+
+	"github.com/creack/pty"
 )
 
 // A person is asked, once, for exactly what was found; no is the default, and
@@ -12,8 +14,16 @@ func TestRemoveOnATerminal(t *testing.T) {
 	p.start(window, "run", "--", "sh", "-c", "echo loose >loose").ends(0)
 	name := string(p.run().ID)
 
-	s := p.start(window, "workspace", "rm", name)
-	s.write("y\n")
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	if _, err := master.WriteString("y\n"); err != nil { // before it is there, and so before it asks
+		t.Fatal(err)
+	}
+	s := p.startOn(master, tty, window, "workspace", "rm", name)
+	tty.Close()
 	s.see("change     loose  not tracked", 1)
 	s.see("Move it to the trash with all of that? [y/N]", 1)
 	s.write("\n")

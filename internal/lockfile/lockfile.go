@@ -50,12 +50,23 @@ func Acquire(ctx context.Context, path string, note []byte) (*Lock, error) {
 func Try(path string, note []byte) (lock *Lock, held bool, err error) {
 	l := open(path)
 	locked, err := l.TryLock()
+	for end := time.Now().Add(looking); err == nil && !locked && time.Now().Before(end); locked, err = l.TryLock() {
+		if held, err := Held(path); held || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, held, err
+		}
+		<-time.After(time.Millisecond)
+	}
 	if err != nil || !locked {
 		return nil, err == nil, err
 	}
 	lock, err = own(path, l, note)
 	return lock, false, err
 }
+
+// looking bounds how long those who only look whether a lock is held (Held) keep
+// it from who wants it: they have it for microseconds, but on a machine that is
+// busy they may be put aside meanwhile, and others come.
+const looking = 2 * time.Second
 
 // Shared is a lock that may be handed to other processes: it is held until all
 // that have its file open, which a child inherits, have closed it or ended.

@@ -8,6 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson/internal/lockfile"
 )
@@ -24,6 +27,30 @@ func TestMain(m *testing.M) {
 	}
 	_, _ = os.Stdout.WriteString("held\n")
 	_, _ = os.Stdin.Read(make([]byte, 1))
+}
+
+// Who only looks is no holder: who wants the lock has it after that.
+func TestTakenWhileLookedAt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	looker, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(looker.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	looked := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { looked <- looker.Close() })
+	lock, held, err := lockfile.Try(path, []byte("me"))
+	if err := <-looked; err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || held {
+		t.Fatalf("held %v, %v", held, err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestOneHolder(t *testing.T) {

@@ -313,7 +313,7 @@ func TestKillEndsWhatForksMeanwhile(t *testing.T) {
 			id := caisson.NewSandboxID()
 			_, g := real(t, GroupSpec{ID: id, Limits: caisson.Limits{Memory: 1 << 30, Pids: 60, CPUs: 1}, Kill: kill})
 			cmd := forker(t, g)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if err := g.Kill(ctx); err != nil {
 				t.Error(err)

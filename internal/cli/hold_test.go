@@ -29,7 +29,7 @@ func (p *person) held(args ...string) (holder *seat, command int) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // only where the test failed
 		}
 	})
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(prompt); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if pid, err := strconv.Atoi(strings.TrimSpace(read(filepath.Join(p.home, "home/pid")))); err == nil {
 			return holder, pid
 		}

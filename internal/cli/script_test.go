@@ -197,7 +197,7 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 		want, err = strconv.Atoi(args[2])
 		ts.Check(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), prompt)
 	defer cancel()
 	l := ledgerOf(ts)
 	for seen := int64(0); ; {

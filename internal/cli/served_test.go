@@ -7,7 +7,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,7 +107,7 @@ func TestServingIsToldToEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ends(caisson.ExitInterrupted)
-	if !gone(t.Context(), fd, endBound) {
+	if !gone(t.Context(), fd, prompt) {
 		t.Error("it lives")
 	}
 	boxes, err := p.ledger().Sandboxes(t.Context(), caisson.SandboxFilter{States: []caisson.SandboxState{caisson.SandboxStopped}})
@@ -223,7 +222,7 @@ func (p *person) halt(pid int) {
 // until waits for what the ledger is to say.
 func (p *person) until(says func(caisson.Ledger) bool) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), prompt)
 	defer cancel()
 	l := p.ledger()
 	for seen := int64(0); !says(l); {
@@ -257,7 +256,7 @@ func TestTerminalOfTheStopped(t *testing.T) {
 	if err := unix.PidfdSendSignal(fd, syscall.SIGCONT, nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	if !gone(t.Context(), fd, endBound) {
+	if !gone(t.Context(), fd, prompt) {
 		t.Error("it lives")
 	}
 }

@@ -160,7 +160,7 @@ func (s *seat) screen() string {
 // see waits until the text has been on the screen n times.
 func (s *seat) see(text string, n int) {
 	s.t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(prompt)
 	for strings.Count(s.screen(), text) < n {
 		select {
 		case <-s.more:
@@ -349,7 +349,7 @@ func TestInterrupted(t *testing.T) {
 func (p *person) await(kind caisson.EventKind) {
 	p.t.Helper()
 	l, id := p.ledger(), p.run().ID
-	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), prompt)
 	defer cancel()
 	for seen := int64(0); ; {
 		events, err := l.Events(ctx, id, 0, 0)

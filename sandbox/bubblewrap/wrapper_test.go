@@ -244,7 +244,7 @@ func TestWrapperIsKilled(t *testing.T) {
 	}
 	select {
 	case <-sb.Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it lives on")
 	}
 	if _, there := proctree.Of(guest.PID); there {

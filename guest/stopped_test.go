@@ -73,6 +73,7 @@ func TestEndsACommandLate(t *testing.T) {
 						case wire.TypeStop:
 							<-time.After(grace + c.after)
 							_ = l.out.Control(wire.TypeEnded, h.Stream, &wire.Ended{Code: 137, Signal: 9, Closed: true})
+						default:
 						}
 					}
 				}()

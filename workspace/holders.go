@@ -157,23 +157,23 @@ func (p *holder) climbs(link string) bool {
 	return false
 }
 
-// matters tells of a process that cannot be looked at whether it could hold
-// anything. One that began before the workspace was made, as agents for keys
-// do, does not go there by itself.
-func (p *holder) matters(pid int, made time.Time) bool {
+// matters tells of a process that cannot be looked at how old it is, and whether it
+// could hold anything. One that began before the workspace was made, as agents for
+// keys do, does not go there by itself.
+func (p *holder) matters(pid int, made time.Time) (age time.Duration, matters bool) {
 	if uid, known := p.owner(); !known || uid != os.Getuid() {
-		return false
+		return 0, false
 	}
 	seen, there := proctree.Of(pid)
 	if !there || seen.Zombie {
-		return false
+		return 0, false
 	}
 	now := process.SinceBoot()
-	if now == 0 {
-		return true
+	if now == 0 { // how old it is cannot be told
+		return settling + 1, true
 	}
-	age := now - time.Duration(seen.Start)*(time.Second/ticks) //nolint:gosec // a time since boot
-	return time.Now().Add(-age).After(made)
+	age = now - time.Duration(seen.Start)*(time.Second/ticks) //nolint:gosec // a time since boot
+	return age, time.Now().Add(-age).After(made)
 }
 
 // owner returns the real user of the process, who may be seen by everybody.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,7 +53,12 @@ func holders(ctx context.Context, made time.Time, dirs ...string) (open, unseen 
 			continue
 		}
 		p := &holder{at: "/proc/" + entry.Name(), dirs: dirs, ids: ids}
-		switch how, err := p.holds(); {
+		// What this process is just starting has all that is open here, until it is
+		// the program that it is to be.
+		syscall.ForkLock.RLock()
+		how, err := p.holds()
+		syscall.ForkLock.RUnlock()
+		switch {
 		case how != "":
 			open = append(open, fmt.Sprintf("process %d (%s): %s", pid, p.name(), how))
 		case errors.Is(err, fs.ErrPermission) && p.unseen(ctx, pid, made):

@@ -179,7 +179,7 @@ func TestCase_R20(t *testing.T) {
 	if causeIn(err) != caisson.CauseUser || states(s) != "cancelled" || states(inner) != "cancelled cancelled" || alive.Load() {
 		t.Errorf("%v, outer %s, inner %s, alive %v", err, states(s), states(inner), alive.Load())
 	}
-	if took := time.Since(begun); took > 10*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("took %s", took)
 	}
 	open, err := w.ledger.Reviews(t.Context(), caisson.ReviewFilter{Run: w.run, States: []caisson.ReviewState{caisson.ReviewOpen}})

@@ -177,7 +177,7 @@ func TestSpecialFilesDoNotBlock(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(b.dir, "fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), prompt)
 	defer cancel()
 	if _, err := b.Files().Read(ctx, "fifo", 0, 0); caisson.CodeOf(err) != caisson.CodePathInvalid {
 		t.Errorf("read: %v", err)

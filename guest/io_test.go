@@ -108,7 +108,7 @@ type late struct {
 func (l *late) Write(p []byte) (int, error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(20 * time.Second); !l.until(); {
+	for end := time.After(prompt); !l.until(); {
 		select {
 		case <-tick.C:
 		case <-end:

@@ -46,3 +46,53 @@ func TestStoppedWhileHolding(t *testing.T) {
 		})
 	}
 }
+
+// A guest on a busy machine ends a command seconds after its grace: all else in
+// the sandbox goes on. One that does not end it is cut off.
+func TestEndsACommandLate(t *testing.T) {
+	const grace = 100 * time.Millisecond
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		want  caisson.Code
+	}{
+		{"late", 4 * time.Second, ""},
+		{"not in time", 6 * time.Second, caisson.CodeGuestProtocol},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, l := connect(t)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					for h, err := l.in.Next(); err == nil; h, err = l.in.Next() {
+						_ = l.in.Skip(h.Length)
+						switch h.Type {
+						case wire.TypeHold:
+							_ = l.out.Control(wire.TypeHeld, h.Stream, &wire.Held{Holder: 2, PID: 3})
+						case wire.TypeStop:
+							<-time.After(grace + c.after)
+							_ = l.out.Control(wire.TypeEnded, h.Stream, &wire.Ended{Code: 137, Signal: 9, Closed: true})
+						default:
+						}
+					}
+				}()
+				p, err := client.Hold(t.Context(), caisson.Command{Line: "x", Grace: grace})
+				if err == nil {
+					err = p.Release()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Stop(caisson.CauseUser)
+				exit, err := p.Wait(t.Context())
+				if caisson.CodeOf(err) != c.want || exit.Cause != caisson.CauseUser || caisson.CodeOf(client.Err()) != c.want {
+					t.Errorf("%+v, %v; the guest: %v", exit, err, client.Err())
+				}
+				_ = client.Close() // always nil
+				_ = l.conn.Close()
+				<-done
+			})
+		})
+	}
+}

@@ -230,16 +230,17 @@ func TestRetryOverTheWire(t *testing.T) {
 // Origin: reports of crush and opencode. A stream that stalls.
 func TestCase_R16_over_the_wire(t *testing.T) {
 	ok := sse(chat(`{"content":"yes"}`), chatFinish("stop"), chatDone)
+	const silence = 2 * time.Second // an answer that comes is not as late on a busy machine
 	gone := make(chan struct{})
 	w := newWire(t, stallAfter(gone), ok)
-	h := listen(t, Retry(Idle(openAt(t, "ollama/qwen3", w), 50*time.Millisecond), RetryOptions{First: time.Millisecond}), say("hi"))
+	h := listen(t, Retry(Idle(openAt(t, "ollama/qwen3", w), silence), RetryOptions{First: time.Millisecond}), say("hi"))
 	if h.err != nil || h.text != "yes" {
 		t.Fatalf("got %+v", h)
 	}
 	<-gone
 	gone = make(chan struct{})
 	w = newWire(t, stallAfter(gone, chat(`{"content":"half"}`)), ok)
-	h = listen(t, Retry(Idle(openAt(t, "ollama/qwen3", w), 50*time.Millisecond), RetryOptions{First: time.Millisecond}), say("hi"))
+	h = listen(t, Retry(Idle(openAt(t, "ollama/qwen3", w), silence), RetryOptions{First: time.Millisecond}), say("hi"))
 	if caisson.CodeOf(h.err) != caisson.CodeModelStalled || h.text != "half" || w.asked() != 1 {
 		t.Fatalf("got %+v after %d requests", h, w.asked())
 	}

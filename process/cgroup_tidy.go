@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
 )
 
 // emptyBound is how long a cgroup whose processes have ended may take to let
@@ -48,14 +49,22 @@ func makeLocked(dir string) (*os.File, error) {
 }
 
 // lockDir locks a directory that is still the one of its name. Who only looks
-// takes it shared: two that look are no holder to each other.
+// takes it shared: two that look are no holder to each other, and who takes it
+// for itself waits for them.
 func lockDir(dir string, how int) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	var held, there unix.Stat_t
-	err = unix.Flock(fd, how|unix.LOCK_NB)
+	if how == unix.LOCK_EX {
+		var taken bool
+		if taken, err = lockfile.Take(fd); taken {
+			err = unix.EWOULDBLOCK
+		}
+	} else {
+		err = unix.Flock(fd, how|unix.LOCK_NB)
+	}
 	if err == nil {
 		err = unix.Fstat(fd, &held)
 	}

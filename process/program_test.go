@@ -100,7 +100,7 @@ func TestKept(t *testing.T) {
 	if kept.Keeper != caisson.Alive {
 		t.Errorf("%+v, and its keeper lives", kept)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := kept.End(ctx, name); err != nil {
 		t.Error(err)

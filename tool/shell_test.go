@@ -26,7 +26,7 @@ func TestShell(t *testing.T) {
 		{"silent", in{"command": "true"}, "", "", "[exit 0 in ", 0},
 		{"failed", in{"command": "echo bad; exit 3"}, caisson.OutcomeFailed, "", "bad\n[exit 3 in ", 3},
 		{"signal", in{"command": "kill -9 $$"}, caisson.OutcomeFailed, "", "[ended by signal 9 after ", 137},
-		{"deadline", in{"command": "echo begun; sleep 1000", "timeout": 1}, caisson.OutcomeFailed, caisson.CauseDeadline, "begun\n[out of time after ", 124},
+		{"deadline", in{"command": "echo begun; sleep 1000", "timeout": 3}, caisson.OutcomeFailed, caisson.CauseDeadline, "begun\n[out of time after ", 124},
 		{"left running", in{"command": "sleep 1000 & echo x"}, "", "", "1 process left running was ended", 0},
 		{"no input", in{"command": "cat"}, "", "", "[exit 0 in ", 0},
 		{"effect id", in{"command": `echo "$CAISSON_EFFECT_ID"`}, "", "", "e-", 0},

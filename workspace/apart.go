@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settling is how long a process that cannot be looked at is given to end or to
-// come apart: one that begins a box has all of the host's mounts at first.
-const settling = time.Second
+// settling is how old a process that cannot be looked at may be before it has to
+// have come apart, or ended: one that begins a box has all of the host's mounts at
+// first, on a busy machine for seconds, and is ended where it takes more than five.
+const settling = 6 * time.Second
 
 // mount is one line of a mountinfo.
 type mount struct{ id, device, root, point string }
@@ -99,12 +100,16 @@ func realPath(dir string) (string, error) {
 	return filepath.Join(parent, filepath.Base(dir)), err
 }
 
-// unseen tells of a process that cannot be looked at that it may hold something.
+// unseen tells of a process that cannot be looked at that it may hold something. A
+// young one is waited for.
 func (p *holder) unseen(ctx context.Context, pid int, made time.Time) bool {
-	for end := time.Now().Add(settling); p.matters(pid, made) && !p.apart(); {
-		if time.Now().After(end) || !pause(ctx, lockPoll) {
+	for {
+		age, matters := p.matters(pid, made)
+		if !matters || p.apart() {
+			return false
+		}
+		if age > settling || !pause(ctx, lockPoll) {
 			return true
 		}
 	}
-	return false
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,7 +53,12 @@ func holders(ctx context.Context, made time.Time, dirs ...string) (open, unseen 
 			continue
 		}
 		p := &holder{at: "/proc/" + entry.Name(), dirs: dirs, ids: ids}
-		switch how, err := p.holds(); {
+		// What this process is just starting has all that is open here, until it is
+		// the program that it is to be.
+		syscall.ForkLock.RLock()
+		how, err := p.holds()
+		syscall.ForkLock.RUnlock()
+		switch {
 		case how != "":
 			open = append(open, fmt.Sprintf("process %d (%s): %s", pid, p.name(), how))
 		case errors.Is(err, fs.ErrPermission) && p.unseen(ctx, pid, made):
@@ -157,23 +163,23 @@ func (p *holder) climbs(link string) bool {
 	return false
 }
 
-// matters tells of a process that cannot be looked at whether it could hold
-// anything. One that began before the workspace was made, as agents for keys
-// do, does not go there by itself.
-func (p *holder) matters(pid int, made time.Time) bool {
+// matters tells of a process that cannot be looked at how old it is, and whether it
+// could hold anything. One that began before the workspace was made, as agents for
+// keys do, does not go there by itself.
+func (p *holder) matters(pid int, made time.Time) (age time.Duration, matters bool) {
 	if uid, known := p.owner(); !known || uid != os.Getuid() {
-		return false
+		return 0, false
 	}
 	seen, there := proctree.Of(pid)
 	if !there || seen.Zombie {
-		return false
+		return 0, false
 	}
 	now := process.SinceBoot()
-	if now == 0 {
-		return true
+	if now == 0 { // how old it is cannot be told
+		return settling + 1, true
 	}
-	age := now - time.Duration(seen.Start)*(time.Second/ticks) //nolint:gosec // a time since boot
-	return time.Now().Add(-age).After(made)
+	age = now - time.Duration(seen.Start)*(time.Second/ticks) //nolint:gosec // a time since boot
+	return age, time.Now().Add(-age).After(made)
 }
 
 // owner returns the real user of the process, who may be seen by everybody.

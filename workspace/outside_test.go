@@ -228,7 +228,7 @@ func TestDivergedCannotBeKept(t *testing.T) {
 	agent := inside(t, box, "git rev-parse HEAD")
 	wd.git("update-ref", "-d", "refs/heads/"+ws.Branch)
 	wd.git("update-ref", "refs/caisson/diverged/"+ws.Branch, ws.Base) // in the way of names below it
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	_, err := wd.w.Import(ctx, ws, box, workspace.ImportOptions{})
 	wantCode(t, err, caisson.CodeImportHeld)

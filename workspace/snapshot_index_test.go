@@ -61,6 +61,7 @@ func TestSnapshotOfChangesWithinASecond(t *testing.T) {
 	box := newBox(t, ws)
 	file, index := filepath.Join(ws.Path, "a.txt"), filepath.Join(ws.Shadow, "index")
 	for n := 0; ; n++ {
+		nextSecond() // so that there is most of it for all of this
 		inside(t, box, "echo 111 >a.txt && git add a.txt && git commit -qm one --allow-empty && sleep 0.05 && echo two >a.txt")
 		if second(t, file) == second(t, index) {
 			break
@@ -69,9 +70,7 @@ func TestSnapshotOfChangesWithinASecond(t *testing.T) {
 			t.Fatal("no change was within the second of its index")
 		}
 	}
-	for now := second(t, file); time.Now().Unix() <= now; {
-		time.Sleep(10 * time.Millisecond)
-	}
+	nextSecond()
 	snap, err := wd.w.Snapshot(t.Context(), ws, box, "r1", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -79,6 +78,12 @@ func TestSnapshotOfChangesWithinASecond(t *testing.T) {
 	if got := wd.git("show", snap.Commit+":a.txt"); got != "two" {
 		t.Errorf("the snapshot has %q, not what was written last", got)
 	}
+}
+
+// nextSecond waits for the next one to begin.
+func nextSecond() {
+	now := time.Now()
+	time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now))
 }
 
 // second is that in which a file was last written.

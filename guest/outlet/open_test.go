@@ -74,7 +74,7 @@ func beInside(how string) error {
 		r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, "127.0.0.1:53")
 		}}
-		d := net.Dialer{Resolver: r, Timeout: 5 * time.Second}
+		d := net.Dialer{Resolver: r, Timeout: time.Minute}
 		for _, to := range []string{"one.example.:443", "one.example.:8443", "one.example.:9", "127.0.0.1:443", "127.0.0.1:3128"} {
 			fmt.Println(to, get(d, to, !again))
 		}
@@ -212,7 +212,7 @@ func TestModes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "/proc/self/exe")
 			cmd.Env = []string{childEnv + "=" + how}

@@ -26,10 +26,18 @@ const poll = 10 * time.Millisecond
 // maxNote bounds what is read of an owner's note.
 const maxNote = 64 << 10
 
+const (
+	// lookBound is how long others may look at a lock, one after another, before
+	// it is taken for held. A look takes microseconds, and as long as the machine
+	// likes where who looks is not given a processor meanwhile.
+	lookBound = 5 * time.Second
+	lookPause = time.Millisecond
+)
+
 // Lock is a lock that is held.
 type Lock struct {
 	path string
-	lock *flock.Flock
+	lock io.Closer
 }
 
 // Acquire waits for the lock until ctx ends, and leaves note in the file for
@@ -48,25 +56,51 @@ func Acquire(ctx context.Context, path string, note []byte) (*Lock, error) {
 
 // Try takes the lock if it is free; held says that it is not.
 func Try(path string, note []byte) (lock *Lock, held bool, err error) {
-	l := open(path)
-	locked, err := l.TryLock()
-	for end := time.Now().Add(looking); err == nil && !locked && time.Now().Before(end); locked, err = l.TryLock() {
-		if held, err := Held(path); held || err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, held, err
-		}
-		<-time.After(time.Millisecond)
+	f, err := os.OpenFile(path, openFlags, openMode)
+	if err != nil {
+		return nil, false, err
 	}
-	if err != nil || !locked {
-		return nil, err == nil, err
+	if held, err = Take(int(f.Fd())); err != nil || held {
+		return nil, held, errors.Join(err, f.Close())
 	}
-	lock, err = own(path, l, note)
+	lock, err = own(path, exclusive{f}, note)
 	return lock, false, err
 }
 
-// looking bounds how long those who only look whether a lock is held (Held) keep
-// it from who wants it: they have it for microseconds, but on a machine that is
-// busy they may be put aside meanwhile, and others come.
-const looking = 2 * time.Second
+// exclusive is a locked file that is this process's alone. Closed and no more, it
+// would stay locked while a program is just being started here, which has all open
+// that this process has until it is one.
+type exclusive struct{ *os.File }
+
+func (f exclusive) Close() error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	if errors.Is(err, unix.EBADF) {
+		return nil // it is closed
+	}
+	return errors.Join(err, f.File.Close())
+}
+
+// Take takes the lock of an open file or directory if it is free, until that is
+// closed; held says that it is not. Who looks at a lock has it too, shared and for
+// a moment: that is no holder, and is waited for.
+func Take(fd int) (held bool, err error) {
+	for end := time.Now().Add(lookBound); ; <-time.After(lookPause) {
+		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return false, err
+		}
+		err = unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return true, nil
+		}
+		if err == nil {
+			err = unix.Flock(fd, unix.LOCK_UN)
+		}
+		if err != nil || time.Now().After(end) {
+			return err == nil, err
+		}
+	}
+}
 
 // Shared is a lock that may be handed to other processes: it is held until all
 // that have its file open, which a child inherits, have closed it or ended.
@@ -116,9 +150,9 @@ func shared(path string, how int) (lock *Shared, held bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	held, err = Take(int(f.Fd()))
 	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
+	case held:
 		return nil, true, f.Close()
 	case err != nil:
 		return nil, false, errors.Join(&fs.PathError{Op: "lock", Path: path, Err: err}, f.Close())
@@ -129,11 +163,16 @@ func shared(path string, how int) (lock *Shared, held bool, err error) {
 // Path returns the path of the file.
 func (s *Shared) Path() string { return s.path }
 
+const (
+	openFlags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	openMode  = 0o600
+)
+
 func open(path string) *flock.Flock {
-	return flock.New(path, flock.SetFlag(os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC), flock.SetPermissions(0o600))
+	return flock.New(path, flock.SetFlag(openFlags), flock.SetPermissions(openMode))
 }
 
-func own(path string, l *flock.Flock, note []byte) (*Lock, error) {
+func own(path string, l io.Closer, note []byte) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW, 0)
 	if err == nil {
 		_, err = f.Write(note)

@@ -3,10 +3,12 @@ package lockfile_test
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -174,5 +176,88 @@ func TestExistingAlone(t *testing.T) {
 	}
 	if err := second.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A lock that is closed is free, also while a program is being started that has its
+// file open still.
+func TestClosedIsFree(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	lock, held, err := lockfile.Try(path, nil)
+	if err != nil || held {
+		t.Fatalf("%v, %v", held, err)
+	}
+	inherited := inherit(t, path)
+	if err := errors.Join(lock.Close(), lock.Close()); err != nil {
+		t.Error(err)
+	}
+	if held, err := lockfile.Held(path); err != nil || held {
+		t.Errorf("held %v, %v", held, err)
+	}
+	if err := unix.Close(inherited); err != nil {
+		t.Error(err)
+	}
+}
+
+// inherit has the file at a path that is open here open once more, as a child has
+// it that was forked.
+func inherit(t *testing.T, path string) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range all {
+		if to, _ := os.Readlink("/proc/self/fd/" + entry.Name()); to == path {
+			fd, err := strconv.Atoi(entry.Name())
+			if err == nil {
+				fd, err = unix.Dup(fd)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fd
+		}
+	}
+	t.Fatalf("%s is not open", path)
+	return -1
+}
+
+// Who looks at a lock is no holder of it, however long the machine takes to let
+// it look: who wants it waits.
+func TestLookersAreWaitedFor(t *testing.T) {
+	for name, try := range map[string]func(path string) (io.Closer, bool, error){
+		"try":          func(path string) (io.Closer, bool, error) { return lockfile.Try(path, nil) },
+		"try existing": func(path string) (io.Closer, bool, error) { return lockfile.TryExisting(path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "lock")
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				look, err := os.Open(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := unix.Flock(int(look.Fd()), unix.LOCK_SH); err != nil {
+					t.Fatal(err)
+				}
+				time.AfterFunc(50*time.Millisecond, func() { look.Close() })
+			}
+			lock, held, err := try(path)
+			if err != nil || held {
+				t.Fatalf("looked at: held %v, %v", held, err)
+			}
+			if held, err := lockfile.Held(path); err != nil || !held {
+				t.Errorf("it was not taken: %v, %v", held, err)
+			}
+			if _, held, err := try(path); err != nil || !held {
+				t.Errorf("a second holder: %v, %v", held, err)
+			}
+			if err := lock.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -87,7 +87,7 @@ func testNote(t *testing.T, f *fixture) {
 }
 
 func testWait(t *testing.T, f *fixture) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	drive := f.driven(t, "r", caisson.Budget{})
 	review := f.ask(t, drive, NewCall("r", 1, 1, caisson.EffectUnsafe, "x"))

@@ -28,7 +28,7 @@ func Halt(t testing.TB, path string, pid int) {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); !stopped(t, pid); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !stopped(t, pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d is not stopped", pid)
 		}

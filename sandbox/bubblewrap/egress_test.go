@@ -67,17 +67,17 @@ func TestEgress(t *testing.T) {
 		}
 		return e.Code, out.String()
 	}
-	if code, out := run("curl -sS -m 20 http://site.example/"); code != 0 || out != "from site.example" {
+	if code, out := run("curl -sS -m 60 http://site.example/"); code != 0 || out != "from site.example" {
 		t.Errorf("by the proxy: exit %d: %s", code, out)
 	}
 	for line, want := range map[string]string{
-		"curl -sS -m 20 http://other.example/":                                  "other.example:80 is not among the hosts",
-		"curl -sS -m 20 http://93.184.215.14/":                                  "93.184.215.14:80 is not among the hosts",
-		"curl -sS -m 20 -H 'Host: other.example' http://site.example/":          "the Host header is not that of site.example:80",
-		"curl -sS -m 20 https://other.example/":                                 "403",
-		"curl -sS -m 20 --socks5-hostname 127.0.0.1:3128 http://other.example/": "curl: ",
-		"curl -sS -m 20 --noproxy '*' http://other.example/":                    "curl: ",
-		"curl -sS -m 20 --noproxy '*' http://93.184.215.14/":                    "curl: ",
+		"curl -sS -m 60 http://other.example/":                                  "other.example:80 is not among the hosts",
+		"curl -sS -m 60 http://93.184.215.14/":                                  "93.184.215.14:80 is not among the hosts",
+		"curl -sS -m 60 -H 'Host: other.example' http://site.example/":          "the Host header is not that of site.example:80",
+		"curl -sS -m 60 https://other.example/":                                 "403",
+		"curl -sS -m 60 --socks5-hostname 127.0.0.1:3128 http://other.example/": "curl: ",
+		"curl -sS -m 60 --noproxy '*' http://other.example/":                    "curl: ",
+		"curl -sS -m 60 --noproxy '*' http://93.184.215.14/":                    "curl: ",
 	} {
 		if _, out := run(line); !strings.Contains(out, want) || strings.Contains(out, "from site") {
 			t.Errorf("%s: %q, not %q", line, out, want)
@@ -86,7 +86,7 @@ func TestEgress(t *testing.T) {
 	if asked.Load() != 1 || dialled.Load() != 1 {
 		t.Errorf("%d look-ups and %d connections for one request that may be made", asked.Load(), dialled.Load())
 	}
-	byName, out := run("curl -sS -m 20 --noproxy '*' http://site.example/")
+	byName, out := run("curl -sS -m 60 --noproxy '*' http://site.example/")
 	if served := byName == 0 && out == "from site.example"; !served && !strings.Contains(row.Why, sandbox.ProxyOnly) {
 		t.Errorf("by name: exit %d: %s; and the report says of it %q", byName, out, row.Why)
 	}

@@ -76,8 +76,8 @@ func TestEgress(t *testing.T) {
 				t.Errorf("%+v", row)
 			}
 			for line, want := range map[string]string{
-				"curl -sS -m 20 http://site.example/":                                                                       "from site.example",
-				"curl -sS -m 20 --noproxy '*' http://site.example/":                                                         "from site.example",
+				"curl -sS -m 60 http://site.example/":                                                                       "from site.example",
+				"curl -sS -m 60 --noproxy '*' http://site.example/":                                                         "from site.example",
 				`python3 -c 'import urllib.request as u; print(u.urlopen("http://site.example/").read().decode(), end="")'`: "from site.example",
 			} {
 				if code, out := runIn(t, sb, line); code != 0 || out != want {
@@ -85,8 +85,8 @@ func TestEgress(t *testing.T) {
 				}
 			}
 			for _, line := range []string{
-				"curl -sSf -m 20 http://other.example/",
-				"curl -sSf -m 20 --noproxy '*' http://other.example/",
+				"curl -sSf -m 60 http://other.example/",
+				"curl -sSf -m 60 --noproxy '*' http://other.example/",
 				"curl -sSf -m 5 --noproxy '*' http://93.184.215.14/",
 				// The host's door is closed for good, if it is to be seen at all.
 				`python3 -c 'import socket; socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect("/.caisson/outlet")'`,

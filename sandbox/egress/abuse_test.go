@@ -199,7 +199,7 @@ func TestSocksRefusalArrives(t *testing.T) {
 // Programs that connect and say nothing, or hardly anything, keep no others
 // out for longer than Head.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
-	w := newWorld(t, Options{Head: 300 * time.Millisecond, MaxConns: 8}, "site.com")
+	w := newWorld(t, Options{Head: 2 * time.Second, MaxConns: 8}, "site.com")
 	w.web("site.com", nil)
 	w.secure("site.com", "443")
 	w.web("site.com", nil)

@@ -73,15 +73,15 @@ func TestBuffersAreBounded(t *testing.T) {
 // A program that takes next to nothing of a download keeps its connection as
 // long as something moves.
 func TestSlowReaderIsWaitedFor(t *testing.T) {
-	w := newWorld(t, Options{Idle: 400 * time.Millisecond}, "site.com:9")
+	w := newWorld(t, Options{Idle: 1500 * time.Millisecond}, "site.com:9")
 	const size = 24 << 20
 	w.tcp("site.com", "9", func(c net.Conn) { _, _ = c.Write(make([]byte, size)) })
 	c := w.open("site.com:9")
 	_ = c.SetReadBuffer(64 << 10)
 	got, block := 0, make([]byte, 1<<20)
-	every := time.NewTicker(100 * time.Millisecond)
+	every := time.NewTicker(300 * time.Millisecond)
 	defer every.Stop()
-	for range 12 { // three times the bound
+	for range 15 { // three times the bound
 		<-every.C
 		n, err := io.ReadFull(c.in, block)
 		if got += n; err != nil {

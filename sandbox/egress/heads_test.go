@@ -31,7 +31,7 @@ func TestHeadsTakeLittle(t *testing.T) {
 	for range conns {
 		w.open("site.com:80").send(head(maxLines - 4))
 	}
-	for end := time.Now().Add(10 * time.Second); len(strings.Fields(w.reached())) < conns; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(prompt); len(strings.Fields(w.reached())) < conns; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the requests do not arrive")
 		}

@@ -141,6 +141,9 @@ func (w *world) tcp(name, port string, serve func(net.Conn)) {
 	w.serve(name, port, l.Addr().String())
 }
 
+// prompt is far more than a busy machine takes for what does not wait.
+const prompt = time.Minute
+
 // client is a program inside with one connection.
 type client struct {
 	*net.TCPConn
@@ -162,7 +165,7 @@ func (w *world) open(target string) *client {
 	}
 	c := &client{TCPConn: (<-dialled).(*net.TCPConn), t: w.TB, done: make(chan struct{})}
 	c.in = bufio.NewReader(c)
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * prompt))
 	go func() {
 		defer close(c.done)
 		w.proxy.Carry(w.ctx, theirs, target)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/sandbox"
 )
 
@@ -85,13 +86,21 @@ func (e *Engine) home() error {
 const lockBound = 5 * time.Second
 
 // lockDir locks a directory that is still the one of its name. Who only looks
-// takes it shared: two that look are no holder to each other.
+// takes it shared: two that look are no holder to each other, and who takes it
+// for itself waits for them.
 func lockDir(path string, how int) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	err = unix.Flock(fd, how|unix.LOCK_NB)
+	if how == unix.LOCK_EX {
+		var taken bool
+		if taken, err = lockfile.Take(fd); taken {
+			err = unix.EWOULDBLOCK
+		}
+	} else {
+		err = unix.Flock(fd, how|unix.LOCK_NB)
+	}
 	if err == nil {
 		var held, there unix.Stat_t
 		if err = unix.Fstat(fd, &held); err == nil {

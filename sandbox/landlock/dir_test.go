@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -49,4 +50,24 @@ func TestLookedAtWhileItIsMade(t *testing.T) {
 	over.Store(true)
 	looker.Wait()
 	t.Logf("looked at %d times before it was locked", looks)
+}
+
+// Who tidies up removes what nobody holds also where another looks at it.
+func TestLookedAtWhileItIsRemoved(t *testing.T) {
+	e := New(Options{Dir: filepath.Join(t.TempDir(), "boxes")})
+	id := caisson.NewSandboxID()
+	d, err := e.makeDir(id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_SH); err != nil { // nobody's, and looked at
+		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { d.lock.Close() })
+	if err := e.removeDir(id); err != nil {
+		t.Error(err)
+	}
+	if left, err := e.dirs(); err != nil || len(left) > 0 {
+		t.Errorf("left: %+v, %v", left, err)
+	}
 }

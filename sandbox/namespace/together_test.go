@@ -37,7 +37,7 @@ func TestCommandsSeeEachOther(t *testing.T) {
 	for i := range 16 {
 		all.Go(func() {
 			// The one is stopped by the other, or by its own end of time.
-			if out, exit, err := run(fmt.Sprintf("echo $$ > /tmp/%d; exec sleep 60", i)); err != nil || exit.Signal != 9 {
+			if out, exit, err := run(fmt.Sprintf("echo $$ > /tmp/%d; exec sleep 600", i)); err != nil || exit.Signal != 9 {
 				t.Errorf("%+v %v: %s", exit, err, out)
 			}
 		})

@@ -15,23 +15,41 @@ func deadlineEndsTree(t *testing.T, h Harness) {
 	o := open(t, h)
 	before := o.count()
 	const deadline, grace = 300 * time.Millisecond, 200 * time.Millisecond
-	r := o.do(caisson.Command{
-		Line:     `(setsid sh -c '(trap "" TERM; sleep 1000; sleep 1000) & sleep 1000' &); trap "" TERM; while :; do sleep 1000; done`,
-		Deadline: deadline, Grace: grace,
+	inTime(t, deadline+grace+100*time.Millisecond+slack, func() time.Duration {
+		r := o.do(caisson.Command{
+			Line:     `(setsid sh -c '(trap "" TERM; sleep 1000; sleep 1000) & sleep 1000' &); trap "" TERM; while :; do sleep 1000; done`,
+			Deadline: deadline, Grace: grace,
+		})
+		if r.Cause != caisson.CauseDeadline || r.Code != caisson.ExitDeadline {
+			t.Errorf("exit %d, cause %q; want 124, deadline", r.Code, r.Cause)
+		}
+		if after := o.count(); after != before {
+			t.Errorf("%d processes inside, before there were %d", after, before)
+		}
+		return r.took
 	})
-	if r.Cause != caisson.CauseDeadline || r.Code != caisson.ExitDeadline {
-		t.Errorf("exit %d, cause %q; want 124, deadline", r.Code, r.Cause)
-	}
-	if most := deadline + grace + 100*time.Millisecond + slack; r.took > most {
-		t.Errorf("took %v, more than %v", r.took, most)
-	}
-	if after := o.count(); after != before {
-		t.Errorf("%d processes inside, before there were %d", after, before)
-	}
 }
 
-// slack is for a machine that does other things too.
-const slack = 400 * time.Millisecond
+const (
+	// slack is for a machine that does other things too.
+	slack = 400 * time.Millisecond
+	// prompt is far more than a busy machine takes for what does not wait, and far
+	// less than what would be waited for.
+	prompt = time.Minute
+)
+
+// inTime fails if something takes longer than it may. A busy machine only adds to
+// what a thing takes: it is the least of a few times that is compared.
+func inTime(t *testing.T, most time.Duration, do func() time.Duration) {
+	t.Helper()
+	least := do()
+	for n := 1; n < 10 && least > most && !t.Failed(); n++ {
+		least = min(least, do())
+	}
+	if least > most {
+		t.Errorf("it takes %v, more than %v", least, most)
+	}
+}
 
 // The shell's output goes through a tee that a background child holds open.
 // Origin: codex 5229.
@@ -40,7 +58,7 @@ func pipeHolderDoesNotHold(t *testing.T, h Harness) {
 	o.need("bash")
 	before := o.count()
 	r := o.do(caisson.Command{Argv: []string{"bash", "-c", `exec > >(tee log); sleep 1000 & echo hello`}})
-	if r.Code != 0 || r.took > 2*time.Second {
+	if r.Code != 0 || r.took > prompt {
 		t.Errorf("exit %d after %v", r.Code, r.took)
 	}
 	if after := o.count(); after != before {
@@ -50,7 +68,7 @@ func pipeHolderDoesNotHold(t *testing.T, h Harness) {
 
 // A command reads stdin and none was given. Origin: microsandbox 1549.
 func stdinEndsAtOnce(t *testing.T, h Harness) {
-	if r := open(t, h).do(caisson.Command{Argv: []string{"cat"}}); r.Code != 0 || r.out != "" || r.took > 2*time.Second {
+	if r := open(t, h).do(caisson.Command{Argv: []string{"cat"}}); r.Code != 0 || r.out != "" || r.took > prompt {
 		t.Errorf("exit %d after %v, output %q", r.Code, r.took, r.out)
 	}
 }

@@ -90,7 +90,7 @@ func (k kept) grown(now kept) string {
 func settle(t *testing.T, sb caisson.Sandbox, before kept) kept {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(10 * time.Second)
+	end := time.After(prompt)
 	for {
 		now := look(t, sb)
 		if before.grown(now) == "" {

@@ -105,17 +105,18 @@ func processorsAreBounded(t *testing.T, h Harness) {
 		return
 	}
 	used, err := strconv.ParseFloat(o.python(`import os, time
+begun = time.monotonic()
 for _ in range(2):
     if os.fork() == 0:
-        end = time.monotonic() + 1
-        while time.monotonic() < end:
+        while time.monotonic() < begun + 1:
             pass
         os._exit(0)
 os.wait(), os.wait()
+took = time.monotonic() - begun # a busy machine lets both begin and end late
 t = os.times()
-print(t.children_user + t.children_system)`), 64)
+print((t.children_user + t.children_system) / took)`), 64)
 	if err != nil || used > 1.4 {
-		t.Errorf("%v s of one processor were used in 1 s (%v)", used, err)
+		t.Errorf("%v processors were used (%v)", used, err)
 	}
 }
 

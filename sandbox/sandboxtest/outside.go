@@ -259,13 +259,13 @@ func closeEndsAll(t *testing.T, h Harness) {
 	if err := p.Release(); err != nil {
 		t.Fatal(err)
 	}
-	guest, seen := o.guest()
-	command := p.Identity().PID
+	_, seen := o.guest()
+	guest, command := o.Record().Guest, p.Identity()
 	start := time.Now()
 	if err := o.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(start); took > 2*time.Second {
+	if took := time.Since(start); took > prompt {
 		t.Errorf("took %v", took)
 	}
 	select {
@@ -273,13 +273,13 @@ func closeEndsAll(t *testing.T, h Harness) {
 	default:
 		t.Error("it is not done")
 	}
-	for _, pid := range []int{guest, command} {
+	for _, id := range []*caisson.ProcessIdentity{guest, &command} {
 		if !seen {
 			break
 		}
 		// One that fell to the host's first process may not be reaped by it yet.
-		if p, there := proctree.Of(pid); there && !p.Zombie {
-			t.Errorf("process %d is left", pid)
+		if p, there := proctree.Of(id.PID); there && p.Start == id.Start && !p.Zombie {
+			t.Errorf("process %d is left", id.PID)
 		}
 	}
 	if _, err := p.Wait(t.Context()); caisson.CodeOf(err) != caisson.CodeSandboxLost {

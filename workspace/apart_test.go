@@ -1,0 +1,88 @@
+//go:build linux
+
+package workspace
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A program that is just being started here, and is not yet what it is to be, has
+// all open that this process has. It is not looked at before it is.
+func TestWhatIsBeingStartedHoldsNothing(t *testing.T) {
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	cmd.Stdin = file
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	look := func() []string {
+		open, _, err := holders(t.Context(), time.Now(), dir)
+		if err != nil {
+			t.Error(err)
+		}
+		return open
+	}
+	if open := look(); len(open) != 1 || !strings.Contains(open[0], "file") {
+		t.Fatalf("open: %q", open)
+	}
+	syscall.ForkLock.Lock() // as who starts a program has it, until that is one
+	found := make(chan []string)
+	go func() { found <- look() }()
+	select {
+	case open := <-found:
+		t.Errorf("looked at while it was being started: %q", open)
+		go func() { found <- nil }()
+	case <-time.After(300 * time.Millisecond): // it takes a tenth of that
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // killed
+	syscall.ForkLock.Unlock()
+	if open := <-found; len(open) > 0 {
+		t.Errorf("open: %q", open)
+	}
+}
+
+// A process that cannot be looked at, and has only begun, is given the time that a
+// box takes to be made on a busy machine; one that is as it is, is told of at once.
+func TestYoungProcessIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	start := func(seconds string) (*holder, *exec.Cmd) {
+		cmd := exec.CommandContext(t.Context(), "sleep", seconds)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = cmd.Wait() }() // ends with it, at the latest with the test
+		return &holder{at: fmt.Sprint("/proc/", cmd.Process.Pid), dirs: []string{t.TempDir()}}, cmd
+	}
+	made := time.Now().Add(-time.Hour)
+	stays, cmd := start("1000")
+	ends, gone := start("3")
+	if ends.unseen(t.Context(), gone.Process.Pid, made) {
+		t.Error("one that ended after three seconds was not waited for")
+	}
+	if !stays.unseen(t.Context(), cmd.Process.Pid, made) {
+		t.Error("one that stays is not told of")
+	}
+	begun := time.Now()
+	if !stays.unseen(t.Context(), cmd.Process.Pid, made) {
+		t.Error("one that stays is not told of again")
+	}
+	if took := time.Since(begun); took > settling/2 {
+		t.Errorf("one that is old is waited for: %v", took)
+	}
+	if stays.unseen(t.Context(), cmd.Process.Pid, time.Now().Add(time.Hour)) {
+		t.Error("one that began before the workspace was made is told of")
+	}
+}

@@ -2,6 +2,8 @@ package host
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/caisson-run/caisson"
@@ -47,5 +49,41 @@ func TestCancelledWhileOpened(t *testing.T) {
 	boxes, err := h.Ledger.Sandboxes(t.Context(), caisson.SandboxFilter{Run: run.ID, States: unremoved()})
 	if err != nil || len(boxes) > 0 {
 		t.Errorf("its boxes are %+v, %v", boxes, err)
+	}
+}
+
+// A pause that was asked for before anything of the run has begun parks it as any
+// other does: it is no failure, and the run can go on.
+func TestPausedBeforeItBegins(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "m.yaml")
+	if err := os.WriteFile(script, []byte("turns: [{text: done}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]RunRequest{
+		"a command": {Argv: []string{"true"}, NoWorkspace: true},
+		"a model":   {Model: "script:" + script, Prompt: "go", NoWorkspace: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := opened(t, "", nil)
+			run, err := h.NewRun(t.Context(), want)
+			if caisson.CodeOf(err) == caisson.CodeIsolationUnavailable {
+				t.Skipf("no boundary can be made here: %v", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 10 {
+				pause := make(chan caisson.Cause, 1)
+				pause <- caisson.CauseUser
+				now, err := h.Drive(t.Context(), run.ID, DriveOptions{Pause: pause})
+				if err != nil || now.State != caisson.RunPaused || now.Cause != caisson.CauseUser {
+					t.Fatalf("it is %s (%s, %q), %v", now.State, now.Cause, now.Text, err)
+				}
+			}
+			now, err := h.Drive(t.Context(), run.ID, DriveOptions{})
+			if err != nil || now.State != caisson.RunSucceeded {
+				t.Errorf("it is %s, %v", now.State, err)
+			}
+		})
 	}
 }

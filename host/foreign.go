@@ -12,12 +12,13 @@ import (
 	"github.com/caisson-run/caisson/airlock"
 )
 
-// foreign runs somebody else's agent: one call, whose door is the boundary.
-func (s *session) foreign(ctx context.Context, opts DriveOptions) error {
-	if err := s.running(ctx); err != nil {
+// foreign runs somebody else's agent: one call, whose door is the boundary. ctx
+// ends with a pause, too.
+func (s *session) foreign(given, ctx context.Context, opts DriveOptions) error {
+	if err := s.running(given); err != nil {
 		return err
 	}
-	last, fresh, err := s.host.agentCall(ctx, s.run.ID)
+	last, fresh, err := s.host.agentCall(given, s.run.ID)
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func start(t *testing.T, config string, env map[string]string, network ...string
 	}
 	ctx, end := context.WithCancelCause(t.Context())
 	w.end = end
-	go func() { w.done <- w.s.foreign(ctx, DriveOptions{}) }()
+	go func() { w.done <- w.s.foreign(ctx, ctx, DriveOptions{}) }()
 	w.await(caisson.EventCallStarted, 1)
 	// It is on record a moment before it is at work, and nothing inside asks for
 	// a host before that.

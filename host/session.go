@@ -433,11 +433,17 @@ func pausable(ctx context.Context, pause <-chan caisson.Cause) (context.Context,
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	ended := make(chan struct{})
+	stop := func(cause caisson.Cause) { cancel(&caisson.CauseError{Cause: cause, Text: "paused"}) }
+	select {
+	case cause := <-pause: // it was asked for before
+		stop(cause)
+	default:
+	}
 	go func() {
 		defer close(ended)
 		select {
 		case cause := <-pause:
-			cancel(&caisson.CauseError{Cause: cause, Text: "paused"})
+			stop(cause)
 		case <-done:
 		}
 	}()

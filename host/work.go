@@ -15,21 +15,22 @@ import (
 //go:embed system.md
 var system string
 
-// work drives the run with the boundary open.
-func (s *session) work(ctx context.Context, opts DriveOptions) error {
-	ctx, stop := pausable(ctx, opts.Pause)
+// work drives the run with the boundary open. A pause that comes before anything
+// has begun is one like any other: what is read to begin with is read all the same.
+func (s *session) work(given context.Context, opts DriveOptions) error {
+	ctx, stop := pausable(given, opts.Pause)
 	defer stop()
 	if s.served != nil {
 		return s.keepOpen(ctx)
 	}
 	if len(s.run.Spec.Argv) > 0 {
-		return s.foreign(ctx, opts)
+		return s.foreign(given, ctx, opts)
 	}
-	m, err := s.host.openModel(ctx, s.run.Spec, s.config)
+	m, err := s.host.openModel(given, s.run.Spec, s.config)
 	if err != nil {
 		return err
 	}
-	instructions, err := s.instructions(ctx)
+	instructions, err := s.instructions(given)
 	if err != nil {
 		return err
 	}

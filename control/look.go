@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -79,6 +80,9 @@ func (l *look[T]) claim(wait bool) (a *asked[T], ours bool) {
 
 func (l *look[T]) answer(ctx context.Context, a *asked[T]) (T, error) {
 	value, err := l.ask(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("no answer in time") // whatever it makes of that
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.under = nil

@@ -71,9 +71,11 @@ func TestEnginesAreAskedInTheirOwnTime(t *testing.T) {
 		defer cancel()
 		for ctx.Err() == nil {
 			due, _ := s.dueListings(s.o.Boot())
-			for i := range due { // none waits for another
-				s.lookAround(ctx, []looking{&due[i]})
+			var looks []looking
+			for i := range due {
+				looks = append(looks, &due[i])
 			}
+			s.lookAround(ctx, looks)
 			time.Sleep(250 * time.Millisecond) // of the bubble's clock
 		}
 		s.looks.Wait()

@@ -83,6 +83,9 @@ func (s *Service) dueListings(now time.Duration) (due []listing, next time.Durat
 func (l *listing) look(ctx context.Context) { l.found, l.asked, l.err = l.e.look.here(ctx) }
 
 func (l *listing) tell(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
 	if !l.asked || l.err == nil && l.misses() {
 		l.alone(ctx)
 		return

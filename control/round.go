@@ -238,12 +238,16 @@ func (w *walk) walk(ctx, asking context.Context) {
 		l.look(asking)
 		w.mu.Lock()
 		late := w.over
-		w.through++
+		if !late {
+			w.through++
+			w.s.looks.Add(1) // while the walk is still counted
+		}
 		w.mu.Unlock()
 		if late {
 			return
 		}
 		l.tell(ctx)
+		w.s.looks.Done()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

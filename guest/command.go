@@ -22,7 +22,10 @@ const (
 	// processors and on a host under heavy load, it needs seconds. One that takes
 	// this long has lost control, and ending it as a whole is then the only way to
 	// keep the promise.
-	endBound = readyBound
+	//
+	// With the longest grace of what a sandbox is told when it ends it fits into the
+	// time that there is for that.
+	endBound = 3500 * time.Millisecond
 )
 
 // command is one process at the host.

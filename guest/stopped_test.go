@@ -56,8 +56,8 @@ func TestEndsACommandLate(t *testing.T) {
 		after time.Duration
 		want  caisson.Code
 	}{
-		{"late", 4 * time.Second, ""},
-		{"not in time", 6 * time.Second, caisson.CodeGuestProtocol},
+		{"late", 3 * time.Second, ""},
+		{"not in time", 4 * time.Second, caisson.CodeGuestProtocol},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

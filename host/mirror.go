@@ -53,7 +53,7 @@ func (m *mirror) show(ctx context.Context, t *caisson.Task) error {
 	if t != nil {
 		key = fmt.Sprint(t.ID, " ", t.Version)
 	}
-	if m.since++; key == m.shown && m.since < mirrorSurely {
+	if m.since++; key == m.shown && m.since < mirrorSurely && (t == nil || task.Mirrored(m.dir, id)) {
 		return nil
 	}
 	m.shown, m.since = "", 0

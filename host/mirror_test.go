@@ -98,7 +98,8 @@ func TestMirrorIsLookedAtSeldom(t *testing.T) {
 		}
 	}
 	show()
-	page := filepath.Join(m.dir, string(made.ID))
+	whole := filepath.Join(m.dir, string(made.ID))
+	page := filepath.Join(whole, "task.md")
 	lost := func() bool {
 		_, err := os.Stat(page)
 		return err != nil
@@ -107,15 +108,20 @@ func TestMirrorIsLookedAtSeldom(t *testing.T) {
 		if lost() {
 			t.Fatal("it is not shown")
 		}
-		if err := os.RemoveAll(page); err != nil {
+		if err := os.RemoveAll(whole); err != nil { // by a process that takes the sandbox for its own
 			t.Fatal(err)
 		}
+		if show(); lost() {
+			t.Fatal("what is lost as a whole does not come back at once")
+		}
 		for range mirrorSurely - 1 {
-			if show(); !lost() {
+			if show(); m.since == 0 {
 				t.Fatal("it was looked at though nothing has changed")
 			}
 		}
-		show()
+		if show(); m.since != 0 {
+			t.Fatal("it is not looked at any more")
+		}
 	}
 	if err := os.RemoveAll(page); err != nil {
 		t.Fatal(err)

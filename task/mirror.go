@@ -63,6 +63,12 @@ func Mirror(ctx context.Context, dir string, from Source, tasks []caisson.Task) 
 	return errors.Join(failed, tidyDir(dir, wanted))
 }
 
+// Mirrored tells whether a mirror has a task at all, in whatever version.
+func Mirrored(dir string, id caisson.TaskID) bool {
+	_, err := os.Lstat(filepath.Join(dir, string(id), versionFile))
+	return err == nil
+}
+
 // tidyDir removes from a directory what is not wanted, also what a writer left
 // that was killed. A task's version goes first, so that one that is half removed
 // is never taken for whole.

@@ -239,6 +239,32 @@ func TestWatchedReadsWhatIsFresh(t *testing.T) {
 	wd.lost(watched.Check(t.Context(), ws), "base")
 }
 
+// What shows in no time of a file is seen after a while, and what is read through a
+// link is read each time.
+func TestWatchedIsNotTrustedForEver(t *testing.T) {
+	t.Parallel()
+	wd := newWorld(t)
+	ws := wd.create(workspace.CreateSpec{Name: "r6"})
+	watched := wd.w.Watch()
+	watched.TrustAtOnce()
+	for range 36 {
+		wd.must(watched.Check(t.Context(), ws))
+	}
+	if n := watched.Reads(); n != 3 {
+		t.Errorf("read %d times in 36 looks", n)
+	}
+	wd.git("pack-refs", "--all")
+	packed := filepath.Join(wd.repo, ".git", "packed-refs")
+	wd.must(os.Rename(packed, packed+".real"))
+	wd.must(os.Symlink("packed-refs.real", packed))
+	for range 3 {
+		wd.must(watched.Check(t.Context(), ws))
+	}
+	if n := watched.Reads(); n != 6 {
+		t.Errorf("read %d times, 3 of them through a link", n)
+	}
+}
+
 // lost wants the error of a lost binding, which names the part and says it.
 func (wd *world) lost(err error, part string) {
 	wd.t.Helper()

@@ -53,11 +53,15 @@ func holders(ctx context.Context, made time.Time, dirs ...string) (open, unseen 
 			continue
 		}
 		p := &holder{at: "/proc/" + entry.Name(), dirs: dirs, ids: ids}
-		// What this process is just starting has all that is open here, until it is
-		// the program that it is to be.
-		syscall.ForkLock.RLock()
 		how, err := p.holds()
-		syscall.ForkLock.RUnlock()
+		if how != "" {
+			// What this process is just starting has all that is open here, until it is
+			// the program that it is to be. It is waited for: to look with the lock held
+			// would keep programs from being started where a look hangs.
+			syscall.ForkLock.RLock()
+			syscall.ForkLock.RUnlock() //nolint:staticcheck // nothing is to be done with it
+			how, err = p.holds()
+		}
 		switch {
 		case how != "":
 			open = append(open, fmt.Sprintf("process %d (%s): %s", pid, p.name(), how))

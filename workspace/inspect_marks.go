@@ -153,5 +153,8 @@ func (m Marks) since(before Marks) string {
 			what = append(what, "not any more: "+strings.TrimPrefix(mark, unseenMark))
 		}
 	}
+	if len(what) == 0 {
+		return "what has it open" // as often, or in another order
+	}
 	return strings.Join(what, "; ")
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,7 @@ type Watched struct {
 	mu      sync.Mutex
 	of      caisson.Workspace
 	marks   []boundMark // of when all was well; nil: it must be read
+	trusted int         // looks since then
 	reads   int
 	settled time.Duration
 }
@@ -30,6 +32,10 @@ type Watched struct {
 // settled is how long a file must have been as it is when it is read for a later
 // change to show in its times, which some systems keep in steps.
 const settled = 2 * time.Second
+
+// trustedAtMost is how many looks in a row trust the marks: what is written through
+// a page that is mapped shows in no time of the file for a while.
+const trustedAtMost = 11
 
 // Watch returns a [Watched].
 func (w *Workspaces) Watch() *Watched { return &Watched{w: w, settled: settled} }
@@ -42,7 +48,8 @@ func (b *Watched) Check(ctx context.Context, ws caisson.Workspace) error {
 	now := time.Now()
 	marks := marksOf(ws)
 	b.mu.Lock()
-	same := b.marks != nil && slices.Equal(b.marks, marks) && reflect.DeepEqual(b.of, ws)
+	same := b.marks != nil && b.trusted < trustedAtMost && slices.Equal(b.marks, marks) && reflect.DeepEqual(b.of, ws)
+	b.trusted++
 	b.mu.Unlock()
 	if same {
 		return nil
@@ -50,18 +57,19 @@ func (b *Watched) Check(ctx context.Context, ws caisson.Workspace) error {
 	err := b.w.Check(ctx, ws)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.of, b.marks, b.reads = ws, nil, b.reads+1
+	b.of, b.marks, b.trusted, b.reads = ws, nil, 0, b.reads+1
 	until := now.Add(-b.settled).UnixNano()
-	if err == nil && !slices.ContainsFunc(marks, func(m boundMark) bool { return m.changed > until }) {
+	doubtful := func(m boundMark) bool { return m.changed >= until || m.kind == unix.S_IFLNK } // the mark is of the link
+	if err == nil && !slices.ContainsFunc(marks, doubtful) {
 		b.marks = marks // they were taken before the look: what came between shows next time
 	}
 	return err
 }
 
-// boundMark tells one state of a file or a directory of a binding from another.
-// Nobody but the kernel sets the time of its last change.
+// boundMark tells one state of a file or a directory of a binding from another. No
+// program sets the time of its last change.
 type boundMark struct {
-	there            bool
+	why              syscall.Errno // it cannot be looked at
 	device, inode    uint64
 	kind             uint32
 	size             int64
@@ -90,9 +98,10 @@ func marksOf(ws caisson.Workspace) []boundMark {
 func boundMarkOf(path string) boundMark {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return boundMark{}
+		why, _ := err.(syscall.Errno) //nolint:errorlint // it is given bare
+		return boundMark{why: why}
 	}
-	m := boundMark{there: true, device: st.Dev, inode: st.Ino, kind: st.Mode & unix.S_IFMT}
+	m := boundMark{device: st.Dev, inode: st.Ino, kind: st.Mode & unix.S_IFMT}
 	if m.kind != unix.S_IFDIR {
 		m.size, m.written, m.changed = st.Size, st.Mtim.Nano(), st.Ctim.Nano()
 	}

@@ -56,15 +56,32 @@ func Acquire(ctx context.Context, path string, note []byte) (*Lock, error) {
 
 // Try takes the lock if it is free; held says that it is not.
 func Try(path string, note []byte) (lock *Lock, held bool, err error) {
-	f, err := os.OpenFile(path, openFlags, openMode)
+	for {
+		f, err := os.OpenFile(path, openFlags, openMode)
+		if err != nil {
+			return nil, false, err
+		}
+		if held, err = Take(int(f.Fd())); err != nil || held {
+			return nil, held, errors.Join(err, f.Close())
+		}
+		if there(path, f) {
+			lock, err = own(path, exclusive{f}, note)
+			return lock, false, err
+		}
+		if err := f.Close(); err != nil { // it was removed meanwhile: a lock on it excludes nobody
+			return nil, false, err
+		}
+	}
+}
+
+// there tells whether an open file is still the one of its name.
+func there(path string, f *os.File) bool {
+	ours, err := f.Stat()
 	if err != nil {
-		return nil, false, err
+		return false
 	}
-	if held, err = Take(int(f.Fd())); err != nil || held {
-		return nil, held, errors.Join(err, f.Close())
-	}
-	lock, err = own(path, exclusive{f}, note)
-	return lock, false, err
+	now, err := os.Lstat(path)
+	return err == nil && os.SameFile(ours, now)
 }
 
 // exclusive is a locked file that is this process's alone. Closed and no more, it
@@ -132,15 +149,8 @@ func TryExisting(path string) (lock *Shared, held bool, err error) {
 	if err != nil || held {
 		return nil, held, err
 	}
-	ours, err := s.Stat()
-	if err == nil {
-		var now fs.FileInfo
-		if now, err = os.Lstat(path); err == nil && !os.SameFile(ours, now) {
-			err = &fs.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}
-		}
-	}
-	if err != nil {
-		return nil, false, errors.Join(err, s.Close())
+	if !there(path, s.File) {
+		return nil, false, errors.Join(&fs.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}, s.Close())
 	}
 	return s, false, nil
 }

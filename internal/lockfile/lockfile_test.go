@@ -261,3 +261,31 @@ func TestLookersAreWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// A file that is removed while its lock is waited for is no lock any more: the one
+// that is at its name then is taken.
+func TestRemovedWhileWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	looker, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(looker.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { gone <- errors.Join(os.Remove(path), looker.Close()) })
+	lock, held, err := lockfile.Try(path, []byte("me"))
+	if err := <-gone; err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || held {
+		t.Fatalf("held %v, %v", held, err)
+	}
+	if _, held, err := lockfile.Try(path, nil); err != nil || !held {
+		t.Errorf("two have it: held %v, %v", held, err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -39,7 +40,7 @@ func holder(f *os.File) int {
 	if unix.Fstat(int(f.Fd()), &st) != nil {
 		return 0
 	}
-	// The device is left out: some file systems show another one here than fstat.
+	// Not by device: some file systems show another one here than fstat.
 	file := fmt.Sprintf(":%d", st.Ino)
 	for lines := bufio.NewScanner(locks); lines.Scan(); {
 		// 1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF; one that waits has "->" after its number.
@@ -47,9 +48,34 @@ func holder(f *os.File) int {
 		if len(fields) < 6 || fields[1] != "FLOCK" || fields[3] != "WRITE" || !strings.HasSuffix(fields[5], file) {
 			continue
 		}
-		if pid, err := strconv.Atoi(fields[4]); err == nil {
+		if pid, err := strconv.Atoi(fields[4]); err == nil && hasOpen(pid, f) {
 			return pid
 		}
 	}
 	return 0
+}
+
+// hasOpen tells whether a process has a file open, for certain: inodes of another
+// device have the same numbers, and who took a lock may have left it to a child.
+func hasOpen(pid int, f *os.File) bool {
+	ours, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	fds, err := os.ReadDir(dir) // those of other users are closed to an ordinary one
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds {
+		path := filepath.Join(dir, fd.Name())
+		to, err := os.Readlink(path)
+		if err != nil || filepath.Base(to) != filepath.Base(f.Name()) {
+			continue
+		}
+		if theirs, err := os.Stat(path); err == nil && os.SameFile(ours, theirs) {
+			return true
+		}
+	}
+	return false
 }

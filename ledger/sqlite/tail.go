@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -145,7 +146,7 @@ func (l *Ledger) follow(events <-chan fsnotify.Event, lost <-chan error) {
 	timer := time.NewTimer(lookEvery)
 	defer timer.Stop()
 	seen := int64(-1) // whoever was first may have missed what came until now
-	log := rested{path: l.opts.Path + "-wal"}
+	log := rested{path: logOf(l.opts.Path)}
 	for ok := true; ; {
 		byItself := false
 		select {
@@ -162,6 +163,7 @@ func (l *Ledger) follow(events <-chan fsnotify.Event, lost <-chan error) {
 		}
 		if !l.tail.waited() {
 			timer.Stop()
+			seen = -1
 			continue
 		}
 		timer.Reset(lookEvery)
@@ -177,8 +179,18 @@ func (l *Ledger) follow(events <-chan fsnotify.Event, lost <-chan error) {
 // not written for long holds nothing that could not be seen the last time.
 type rested struct {
 	path    string
-	written time.Time
+	written time.Time // by the clock of its file system, which may be another
+	since   time.Time // when that was seen first
 	skipped int
+}
+
+// logOf is where SQLite keeps the log of a database: beside the file, and not beside
+// a link to it.
+func logOf(path string) string {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to
+	}
+	return path + "-wal"
 }
 
 const (
@@ -195,10 +207,10 @@ func (r *rested) still(now time.Time) bool {
 		r.written = time.Time{}
 		return false
 	}
-	same := info.ModTime().Equal(r.written)
-	r.written = info.ModTime()
-	age := now.Sub(r.written)
-	if r.skipped++; same && age > restedFor && r.skipped <= restedAtMost {
+	if at := info.ModTime(); !at.Equal(r.written) {
+		r.written, r.since = at, now
+	}
+	if r.skipped++; now.Sub(r.since) > restedFor && r.skipped <= restedAtMost {
 		return true
 	}
 	r.skipped = 0

@@ -108,45 +108,61 @@ func TestTailLooksByItself(t *testing.T) {
 }
 
 // A look by the clock is left out only while the log has not been written for long,
-// and not for ever.
+// as this process has seen it, and not for ever.
 func TestTailRestsWithTheLog(t *testing.T) {
 	l, runs, _ := tailed(t)
-	log := rested{path: l.opts.Path + "-wal"}
+	link := filepath.Join(t.TempDir(), "link.db")
+	if err := os.Symlink(l.opts.Path, link); err != nil {
+		t.Fatal(err)
+	}
+	log := rested{path: logOf(link)}
+	now := time.Now()
+	still := func(after time.Duration) bool {
+		now = now.Add(after)
+		return log.still(now)
+	}
+	for i, c := range []struct {
+		after time.Duration
+		still bool
+	}{{time.Hour, false}, {restedFor / 2, false}, {restedFor/2 + 1, true}, {time.Second, true}, {time.Hour, true}} {
+		if got := still(c.after); got != c.still {
+			t.Errorf("%d: %t", i, got)
+		}
+	}
+	left := 0
+	for range 2 * restedAtMost {
+		if still(time.Second) {
+			left++
+		}
+	}
+	if left >= 2*restedAtMost || left < restedAtMost {
+		t.Errorf("%d looks are left out", left)
+	}
 	written := func() time.Time {
 		t.Helper()
-		info, err := os.Stat(log.path)
+		info, err := os.Stat(l.opts.Path + "-wal")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return info.ModTime()
 	}
-	at := written()
-	for i, c := range []struct {
-		after time.Duration
-		still bool
-	}{{0, false}, {restedFor / 2, false}, {restedFor + 1, true}, {2 * restedFor, true}, {-time.Hour, false}, {2 * restedFor, true}} {
-		if got := log.still(at.Add(c.after)); got != c.still {
-			t.Errorf("%d: %t %s after it was written", i, got, c.after)
-		}
-	}
-	left := 0
-	for range restedAtMost + 2 {
-		if log.still(at.Add(time.Hour)) {
-			left++
-		}
-	}
-	if left >= restedAtMost+2 || left < restedAtMost {
-		t.Errorf("%d looks are left out", left)
-	}
-	for written().Equal(at) {
+	for at := written(); written().Equal(at); {
 		if err := l.Append(t.Context(), runs[0], caisson.EventNote, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if log.still(written().Add(time.Hour)) {
+	if still(time.Hour) || still(restedFor) {
 		t.Error("a commit is passed over")
 	}
-	if !log.still(written().Add(time.Hour)) {
+	if !still(1) {
 		t.Error("it looks again though nothing was written")
+	}
+}
+
+// Only who has the file open is named as the one who has its lock.
+func TestHolderHasTheFileOpen(t *testing.T) {
+	l, _, _ := tailed(t)
+	if f := l.turn.writer; !hasOpen(os.Getpid(), f) || hasOpen(os.Getppid(), f) {
+		t.Errorf("this process: %t, its parent: %t", hasOpen(os.Getpid(), f), hasOpen(os.Getppid(), f))
 	}
 }

@@ -16,8 +16,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/caisson-run/caisson"
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
 )
 
 // tree makes files below a directory and returns it, with a process's cgroup
@@ -434,7 +436,7 @@ func TestGroupLookedAtWhileItIsMade(t *testing.T) {
 	}
 	var looks []*os.File
 	for range 2 {
-		look, err := lockDir(dir, unix.LOCK_SH)
+		look, err := lockfile.Dir(dir, unix.LOCK_SH)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -450,7 +452,7 @@ func TestGroupLookedAtWhileItIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	if look, err := lockDir(dir, unix.LOCK_SH); err == nil {
+	if look, err := lockfile.Dir(dir, unix.LOCK_SH); err == nil {
 		look.Close()
 		t.Error("it is made and not locked")
 	}

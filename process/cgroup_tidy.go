@@ -36,7 +36,7 @@ func makeLocked(dir string) (*os.File, error) {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		lock, err := lockDir(dir, unix.LOCK_EX)
+		lock, err := lockfile.Dir(dir, unix.LOCK_EX)
 		if err == nil {
 			return lock, nil
 		}
@@ -46,39 +46,6 @@ func makeLocked(dir string) (*os.File, error) {
 		<-time.After(time.Millisecond)
 	}
 	return nil, errors.New("lock it: another process does")
-}
-
-// lockDir locks a directory that is still the one of its name. Who only looks
-// takes it shared: two that look are no holder to each other, and who takes it
-// for itself waits for them.
-func lockDir(dir string, how int) (*os.File, error) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	var held, there unix.Stat_t
-	if how == unix.LOCK_EX {
-		var taken bool
-		if taken, err = lockfile.Take(fd); taken {
-			err = unix.EWOULDBLOCK
-		}
-	} else {
-		err = unix.Flock(fd, how|unix.LOCK_NB)
-	}
-	if err == nil {
-		err = unix.Fstat(fd, &held)
-	}
-	if err == nil {
-		err = unix.Lstat(dir, &there)
-	}
-	if err == nil && (held.Dev != there.Dev || held.Ino != there.Ino) {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), dir), nil
 }
 
 // MadeGroup is a cgroup of a sandbox that is there now, whoever made it.
@@ -98,7 +65,7 @@ func (c *Cgroups) Made(ctx context.Context) ([]MadeGroup, error) {
 			return nil
 		}
 		g := MadeGroup{Path: path, Sandbox: caisson.SandboxID(id), Live: true}
-		switch lock, err := lockDir(path, unix.LOCK_SH); {
+		switch lock, err := lockfile.Dir(path, unix.LOCK_SH); {
 		case err == nil:
 			lock.Close()
 			g.Live, g.Why = false, "no process holds its lock"
@@ -121,7 +88,7 @@ func (c *Cgroups) Remove(ctx context.Context, g MadeGroup) error {
 	if !ours(g.Path) {
 		return nil
 	}
-	lock, err := lockDir(g.Path, unix.LOCK_EX)
+	lock, err := lockfile.Dir(g.Path, unix.LOCK_EX)
 	if err != nil {
 		return nil //nolint:nilerr // gone meanwhile, or in use
 	}

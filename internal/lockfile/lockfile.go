@@ -32,6 +32,8 @@ const (
 	// likes where who looks is not given a processor meanwhile.
 	lookBound = 5 * time.Second
 	lookPause = time.Millisecond
+	// removedAtMost is how often in a row a lock may be removed before it is had.
+	removedAtMost = 100
 )
 
 // Lock is a lock that is held.
@@ -56,7 +58,7 @@ func Acquire(ctx context.Context, path string, note []byte) (*Lock, error) {
 
 // Try takes the lock if it is free; held says that it is not.
 func Try(path string, note []byte) (lock *Lock, held bool, err error) {
-	for {
+	for range removedAtMost {
 		f, err := os.OpenFile(path, openFlags, openMode)
 		if err != nil {
 			return nil, false, err
@@ -72,6 +74,34 @@ func Try(path string, note []byte) (lock *Lock, held bool, err error) {
 			return nil, false, err
 		}
 	}
+	return nil, true, nil // others have it, one after another
+}
+
+// Dir locks a directory that is still the one of its name, and follows no link to
+// it. Who only looks takes it shared (unix.LOCK_SH): two that look are no holder to
+// each other, and who takes it for itself (unix.LOCK_EX) waits for them. EWOULDBLOCK
+// where it is held, fs.ErrNotExist where there is none, or it went away.
+func Dir(path string, how int) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	if how == unix.LOCK_EX {
+		var held bool
+		if held, err = Take(fd); held {
+			err = unix.EWOULDBLOCK
+		}
+	} else {
+		err = unix.Flock(fd, how|unix.LOCK_NB)
+	}
+	if err == nil && !there(path, f) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "lock", Path: path, Err: err}, f.Close())
+	}
+	return f, nil
 }
 
 // there tells whether an open file is still the one of its name.

@@ -45,7 +45,7 @@ func (e *Engine) makeDir(id caisson.SandboxID, private []string) (*dir, error) {
 		} else if !made || !errors.Is(err, fs.ErrExist) {
 			break
 		}
-		d.lock, err = lockDir(d.path, unix.LOCK_EX)
+		d.lock, err = lockfile.Dir(d.path, unix.LOCK_EX)
 		again := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EWOULDBLOCK)
 		if !again || time.Now().After(end) {
 			break
@@ -85,38 +85,6 @@ func (e *Engine) home() error {
 // after another, before its maker gives up.
 const lockBound = 5 * time.Second
 
-// lockDir locks a directory that is still the one of its name. Who only looks
-// takes it shared: two that look are no holder to each other, and who takes it
-// for itself waits for them.
-func lockDir(path string, how int) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	if how == unix.LOCK_EX {
-		var taken bool
-		if taken, err = lockfile.Take(fd); taken {
-			err = unix.EWOULDBLOCK
-		}
-	} else {
-		err = unix.Flock(fd, how|unix.LOCK_NB)
-	}
-	if err == nil {
-		var held, there unix.Stat_t
-		if err = unix.Fstat(fd, &held); err == nil {
-			err = unix.Lstat(path, &there)
-		}
-		if err == nil && (held.Dev != there.Dev || held.Ino != there.Ino) {
-			err = fs.ErrNotExist
-		}
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
 // remove removes it, whatever programs inside have made of it.
 func (d *dir) remove() error {
 	err := removeAll(d.path)
@@ -155,7 +123,7 @@ func (e *Engine) removeDir(id caisson.SandboxID) error {
 		return err
 	}
 	path := e.dirOf(id)
-	lock, err := lockDir(path, unix.LOCK_EX)
+	lock, err := lockfile.Dir(path, unix.LOCK_EX)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -180,7 +148,7 @@ func (e *Engine) dirs() ([]caisson.Remnant, error) {
 	for _, entry := range entries {
 		path := filepath.Join(e.opts.Dir, entry.Name())
 		r := caisson.Remnant{Kind: "directory", Name: path, Sandbox: caisson.SandboxID(entry.Name()), Why: "nobody holds its lock"}
-		lock, err := lockDir(path, unix.LOCK_SH)
+		lock, err := lockfile.Dir(path, unix.LOCK_SH)
 		if err == nil {
 			lock.Close()
 		} else {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
 )
 
 // Somebody looks at the lock of a directory in the moment before its maker has
@@ -25,7 +26,7 @@ func TestLookedAtWhileItIsMade(t *testing.T) {
 	looker.Go(func() { // ends with over
 		for !over.Load() {
 			path, _ := at.Load().(string)
-			if lock, err := lockDir(path, unix.LOCK_SH); err == nil {
+			if lock, err := lockfile.Dir(path, unix.LOCK_SH); err == nil {
 				looks++
 				lock.Close()
 			}
@@ -39,7 +40,7 @@ func TestLookedAtWhileItIsMade(t *testing.T) {
 			t.Error(err)
 			break
 		}
-		if lock, err := lockDir(d.path, unix.LOCK_SH); err == nil {
+		if lock, err := lockfile.Dir(d.path, unix.LOCK_SH); err == nil {
 			lock.Close()
 			t.Error("it is made and not locked")
 		}

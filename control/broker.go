@@ -32,6 +32,9 @@ type Sandbox struct {
 	// Owned looks whether this process still holds the sandbox: CodeLeaseLost
 	// where it does not. Nil asks the ledger for the lease.
 	Owned func(context.Context) error
+	// Empty: nothing runs in the sandbox yet that could ask, and whoever opens it
+	// tells with [Broker.Inhabited] when something does.
+	Empty bool
 	// Lost is called when the engine that made the sandbox says that it is not
 	// there; it clears away what is left. With nil the broker ends; with an error
 	// it is parked, and Lost is called again after the next listing.
@@ -93,6 +96,7 @@ type Broker struct {
 	stalls     int64 // of the service, that the epoch accounts for
 	quiet      bool
 	collecting bool
+	empty      bool   // under the service's lock: see Inhabited
 	looking    bool   // at it, by time
 	late       glance // what was due while it was looked at, and is as soon as that is over
 	guarded    bool   // it is told when its files are taken

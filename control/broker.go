@@ -70,9 +70,6 @@ type Broker struct {
 	o      Sandbox
 	place  place
 	engine *engine // nil where none is asked
-	bound  *look[struct{}]
-	// displaced asks whether another has taken the files.
-	displaced *look[bool]
 
 	ctx    context.Context //nolint:containedctx // it is the broker's life, which its requests share
 	stop   context.CancelCauseFunc
@@ -85,6 +82,11 @@ type Broker struct {
 	done   chan struct{}
 
 	mending sync.Mutex // one mends at a time
+
+	// What a round looks at is side by side: a process that has rested pays for each
+	// page that it touches.
+	bound     look[struct{}] // asks nothing where there is no workspace
+	displaced look[bool]     // whether another has taken the files
 
 	mu         sync.Mutex
 	state      caisson.BrokerState
@@ -288,7 +290,7 @@ func signal(c chan struct{}) {
 
 // checkBinding looks at the workspace, and parks or goes on accordingly.
 func (b *Broker) checkBinding(ctx context.Context) error {
-	if b.bound == nil {
+	if b.bound.ask == nil {
 		return nil
 	}
 	_, err := b.bound.within(ctx, lookFor)

@@ -92,7 +92,7 @@ func (b *Broker) tick(now time.Duration, round, stalls int64) (look glance, next
 	if (fresh || stalls != b.stalls) && b.dueLocked(stalls) {
 		signal(b.ticks)
 	}
-	look = glance{b: b, files: fresh && (first || !b.guarded || round%surely == 0), bound: fresh && b.bound != nil}
+	look = glance{b: b, files: fresh && (first || !b.guarded || round%surely == 0), bound: fresh && b.bound.ask != nil}
 	look.files, look.bound = look.files || b.late.files, look.bound || b.late.bound
 	if b.late = (glance{}); b.looking {
 		b.late = look

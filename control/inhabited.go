@@ -7,8 +7,8 @@ import "time"
 // is woken for that only while something runs in a sandbox that could write one: an
 // idle process is woken for its rounds alone.
 
-// Inhabited says whether anything runs in the sandbox but what Caisson itself has
-// there. It can be told of one that was opened as Empty.
+// Inhabited says whether any command runs in the sandbox. It can be told of one that
+// was opened as Empty.
 func (b *Broker) Inhabited(is bool) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
@@ -25,17 +25,18 @@ func (s *Service) countLocked(in bool) {
 		s.inhabited--
 		return
 	}
-	if s.inhabited++; s.beating || s.beat == 0 {
+	s.inhabited++
+	if s.emptied = 0; s.beating || s.beat == 0 {
 		return // Run begins with it
 	}
 	// How long it was not seen to run before is of no interest to anybody.
-	s.beat, s.beating, s.emptied = s.o.Boot(), true, 0
+	s.beat, s.beating = s.o.Boot(), true
 	signal(s.roused)
 }
 
 // nextBeat returns when this process is to note that it runs, at the latest. When
-// the last sandbox is empty it does for a while longer: what was written in it is
-// taken by then.
+// the last sandbox is empty it does for a while longer, and for as long as something
+// may lie in a channel that was written before.
 func (s *Service) nextBeat(now time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,10 +46,20 @@ func (s *Service) nextBeat(now time.Duration) time.Duration {
 	case s.beating && s.emptied == 0:
 		s.emptied = now
 	case s.beating && now-s.emptied >= beatEvery:
-		s.beating = false
+		s.beating = s.leftLocked()
 	}
 	if !s.beating {
 		return never
 	}
 	return s.begun + ((now-s.begun)/beatEvery+1)*beatEvery
+}
+
+// leftLocked tells whether a request may lie in a channel that was not taken yet.
+func (s *Service) leftLocked() bool {
+	for b := range s.brokers {
+		if b.unseen.Load() || b.behind.Load() {
+			return true
+		}
+	}
+	return false
 }

@@ -71,10 +71,24 @@ func TestStallsCountWhileInhabited(t *testing.T) {
 		t.Error("a stall with somebody inside does not count, or more does")
 	}
 	b.Inhabited(false)
+	after(0)
+	now += beatEvery - 1
+	b.Inhabited(true) // for a moment
+	b.Inhabited(false)
+	after(1)
 	if after(stallAfter) != 1 {
 		t.Error("a stall just after the last one has gone does not count")
 	}
-	after(beatEvery)
+	b.Inhabited(true)
+	b.Inhabited(false)
+	b.unseen.Store(true)
+	for range 3 {
+		after(beatEvery)
+	}
+	if after(stallAfter) != 1 {
+		t.Error("a stall does not count though something may lie in the channel")
+	}
+	b.unseen.Store(false)
 	after(beatEvery)
 	if after(stallAfter) != 0 || s.inhabited != 0 {
 		t.Errorf("a stall of the empty counts; %d are inhabited", s.inhabited)

@@ -136,7 +136,7 @@ func (s *Service) pulse() (stalls int64, now time.Duration) {
 	if s.beating && now-s.beat >= stallAfter {
 		s.stalls++
 	}
-	s.beat = now
+	s.beat = max(s.beat, now) // another was quicker
 	return s.stalls, now
 }
 

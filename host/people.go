@@ -58,10 +58,18 @@ type person struct {
 
 // Release implements [caisson.Process].
 func (p *person) Release() error {
+	p.release(true) // before it is: who drops it meanwhile stops it
+	err := p.Process.Release()
+	if err != nil {
+		p.release(false)
+	}
+	return err
+}
+
+func (p *person) release(is bool) {
 	p.mu.Lock()
-	p.released = true
-	p.mu.Unlock()
-	return p.Process.Release()
+	defer p.mu.Unlock()
+	p.released = is
 }
 
 // Wait implements [caisson.Process]. A command for whose end nobody waits counts as

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-run/caisson"
 )
 
@@ -64,6 +66,17 @@ func TestPeople(t *testing.T) {
 		t.Fatal("a command of nothing is held")
 	}
 	wants(true, false)
+	dead := hold("true")
+	if err := unix.Kill(dead.Identity().PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.Release(); err == nil {
+		if _, err := dead.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dead.Drop()
+	wants(true, false)
 	third := hold("true")
 	if err := third.Release(); err != nil {
 		t.Fatal(err)
@@ -74,4 +87,19 @@ func TestPeople(t *testing.T) {
 		}
 	}
 	wants(true, false)
+}
+
+// The broker of a session is told of what runs in its box: of one that was never
+// told, no stall would count.
+func TestBrokerIsToldOfPeople(t *testing.T) {
+	w := start(t, "", nil)
+	defer w.finish()
+	if w.s.broker == nil || w.s.box != caisson.Sandbox(w.s.people) {
+		t.Fatalf("broker %v, and its box is not one that counts", w.s.broker)
+	}
+	w.s.people.mu.Lock()
+	defer w.s.people.mu.Unlock()
+	if w.s.people.tell == nil || w.s.people.inside == 0 {
+		t.Errorf("%d are inside, and nobody is told", w.s.people.inside)
+	}
 }

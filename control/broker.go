@@ -32,6 +32,9 @@ type Sandbox struct {
 	// Owned looks whether this process still holds the sandbox: CodeLeaseLost
 	// where it does not. Nil asks the ledger for the lease.
 	Owned func(context.Context) error
+	// Empty: nothing runs in the sandbox yet that could ask, and whoever opens it
+	// tells with [Broker.Inhabited] when something does.
+	Empty bool
 	// Lost is called when the engine that made the sandbox says that it is not
 	// there; it clears away what is left. With nil the broker ends; with an error
 	// it is parked, and Lost is called again after the next listing.
@@ -67,9 +70,6 @@ type Broker struct {
 	o      Sandbox
 	place  place
 	engine *engine // nil where none is asked
-	bound  *look[struct{}]
-	// displaced asks whether another has taken the files.
-	displaced *look[bool]
 
 	ctx    context.Context //nolint:containedctx // it is the broker's life, which its requests share
 	stop   context.CancelCauseFunc
@@ -83,6 +83,11 @@ type Broker struct {
 
 	mending sync.Mutex // one mends at a time
 
+	// What a round looks at is side by side: a process that has rested pays for each
+	// page that it touches.
+	bound     look[struct{}] // asks nothing where there is no workspace
+	displaced look[bool]     // whether another has taken the files
+
 	mu         sync.Mutex
 	state      caisson.BrokerState
 	reasons    map[caisson.Code]parked
@@ -93,6 +98,7 @@ type Broker struct {
 	stalls     int64 // of the service, that the epoch accounts for
 	quiet      bool
 	collecting bool
+	empty      bool   // under the service's lock: see Inhabited
 	looking    bool   // at it, by time
 	late       glance // what was due while it was looked at, and is as soon as that is over
 	guarded    bool   // it is told when its files are taken
@@ -119,6 +125,7 @@ type Broker struct {
 	// unseen: something may be in the channel that no look has dealt with. The next
 	// tick looks.
 	unseen atomic.Bool
+	behind atomic.Bool // the last look has not taken all, and another is to come
 }
 
 // Done is closed when the broker has ended: nothing of it runs any more.
@@ -284,7 +291,7 @@ func signal(c chan struct{}) {
 
 // checkBinding looks at the workspace, and parks or goes on accordingly.
 func (b *Broker) checkBinding(ctx context.Context) error {
-	if b.bound == nil {
+	if b.bound.ask == nil {
 		return nil
 	}
 	_, err := b.bound.within(ctx, lookFor)

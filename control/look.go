@@ -17,6 +17,8 @@ type look[T any] struct {
 	mu    sync.Mutex
 	under *asked[T]
 	spare *asked[T] // one that nobody waited for
+	first asked[T]  // the first spare one
+	lent  bool
 }
 
 type asked[T any] struct {
@@ -68,7 +70,11 @@ func (l *look[T]) claim(wait bool) (a *asked[T], ours bool) {
 	defer l.mu.Unlock()
 	if ours = l.under == nil; ours {
 		l.under, l.spare = l.spare, nil
-		if l.under == nil {
+		switch {
+		case l.under != nil:
+		case !l.lent:
+			l.under, l.lent = &l.first, true
+		default:
 			l.under = &asked[T]{}
 		}
 	}

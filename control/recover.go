@@ -35,13 +35,13 @@ func (s *Service) broker(ctx context.Context, o Sandbox) *Broker {
 		reasons: map[caisson.Code]parked{}, running: map[caisson.RequestID]*request{}, waiting: map[caisson.RequestID]*request{},
 		repair: map[caisson.RequestID]bool{}, remove: func() {}, untold: true, pace: pace{debtors: &s.debtors}, round: -1,
 	}
-	b.displaced = &look[bool]{ask: func(context.Context) (bool, error) { return b.files().Displaced(), nil }}
+	b.displaced.ask = func(context.Context) (bool, error) { return b.files().Displaced(), nil }
 	b.ctx, b.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if o.Owned == nil {
 		b.o.Owned = b.leaseHeld
 	}
 	if o.Bound != nil {
-		b.bound = &look[struct{}]{ask: func(ctx context.Context) (struct{}, error) { return struct{}{}, o.Bound(ctx) }}
+		b.bound.ask = func(ctx context.Context) (struct{}, error) { return struct{}{}, o.Bound(ctx) }
 	}
 	return b
 }

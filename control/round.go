@@ -14,9 +14,9 @@ import (
 const (
 	// lookEvery is how often each thing is looked at while all is well: a round.
 	lookEvery = 5 * time.Second
-	// beatEvery is how often the service notes that it runs, at the beginning of
-	// each round and within it: a stall of stallAfter is noticed for certain only if
-	// that is clearly less.
+	// beatEvery is how often the service notes that it runs while anybody could ask,
+	// at the beginning of each round and within it: a stall of stallAfter is noticed
+	// for certain only if that is clearly less. See Inhabited.
 	beatEvery = lookEvery / 2
 	// stallAfter is how long a process has not run when what clients know of its
 	// channels is no longer to be relied on.
@@ -37,7 +37,7 @@ func (s *Service) tick(ctx context.Context) time.Duration {
 	}
 	s.mu.Unlock()
 	stalls, now := s.pulse()
-	beat := s.begun + ((now-s.begun)/beatEvery+1)*beatEvery
+	beat := s.nextBeat(now)
 	if due, quiet := s.quiet(now, stalls); quiet {
 		return min(beat, due) - now
 	}
@@ -92,7 +92,7 @@ func (b *Broker) tick(now time.Duration, round, stalls int64) (look glance, next
 	if (fresh || stalls != b.stalls) && b.dueLocked(stalls) {
 		signal(b.ticks)
 	}
-	look = glance{b: b, files: fresh && (first || !b.guarded || round%surely == 0), bound: fresh && b.bound != nil}
+	look = glance{b: b, files: fresh && (first || !b.guarded || round%surely == 0), bound: fresh && b.bound.ask != nil}
 	look.files, look.bound = look.files || b.late.files, look.bound || b.late.bound
 	if b.late = (glance{}); b.looking {
 		b.late = look

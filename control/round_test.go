@@ -54,7 +54,7 @@ func (r *rounds) broker(name string, bound func(context.Context) error) *Broker 
 	if err := b.place.make(r.t.TempDir()); err != nil {
 		r.t.Fatal(err)
 	}
-	b.displaced = &look[bool]{ask: func(context.Context) (bool, error) { r.looked(name + "'s files"); return false, nil }}
+	b.displaced.ask = func(context.Context) (bool, error) { r.looked(name + "'s files"); return false, nil }
 	r.s.add(b)
 	go func() { // ends with Run
 		defer close(b.done)
@@ -141,7 +141,7 @@ func TestFilesAreLookedAt(t *testing.T) {
 		fine := func(context.Context) error { return nil }
 		r.broker("guarded", fine)
 		r.broker("open", fine).guarded = false
-		r.broker("dead", fine).displaced = &look[bool]{ask: func(context.Context) (bool, error) { r.looked("dead's files"); <-end; return true, nil }}
+		r.broker("dead", fine).displaced.ask = func(context.Context) (bool, error) { r.looked("dead's files"); <-end; return true, nil }
 		r.run(61 * time.Second)
 		r.wants("guarded's files", 0, 60)
 		r.wants("open's files", 0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60)

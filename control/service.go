@@ -60,10 +60,16 @@ type Service struct {
 	brokers map[*Broker]bool
 	engines map[string]*engine
 	beat    time.Duration // by Boot, when this process was last seen to run
-	stalls  int64         // times that it did not run for a while
-	due     time.Duration // by Boot, when anything is but a beat
-	dueFor  int64         // stalls of which the brokers know
-	looks   sync.WaitGroup
+	// inhabited sandboxes are those in which something runs. While beating, this
+	// process is seen to run each beatEvery; emptied is when there were none any
+	// more, by Boot, or 0.
+	inhabited int
+	beating   bool
+	emptied   time.Duration
+	stalls    int64         // times that it did not run for a while
+	due       time.Duration // by Boot, when anything is but a beat
+	dueFor    int64         // stalls of which the brokers know
+	looks     sync.WaitGroup
 
 	debtors atomic.Int64 // see pace
 }
@@ -127,10 +133,10 @@ func (s *Service) pulse() (stalls int64, now time.Duration) {
 	if s.beat == 0 {
 		return s.stalls, now // Run has not begun: there is no beat that could be late
 	}
-	if now-s.beat >= stallAfter {
+	if s.beating && now-s.beat >= stallAfter {
 		s.stalls++
 	}
-	s.beat = now
+	s.beat = max(s.beat, now) // another was quicker
 	return s.stalls, now
 }
 
@@ -149,6 +155,9 @@ func (s *Service) add(b *Broker) {
 	defer s.mu.Unlock()
 	s.brokers[b] = true
 	s.fresh.Store(true)
+	if b.empty = b.o.Empty; !b.empty {
+		s.countLocked(true)
+	}
 	if s.o.Present == nil {
 		return
 	}
@@ -163,7 +172,14 @@ func (s *Service) add(b *Broker) {
 func (s *Service) drop(b *Broker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if delete(s.brokers, b); b.engine != nil {
+	if !s.brokers[b] {
+		return
+	}
+	delete(s.brokers, b)
+	if !b.empty {
+		s.countLocked(false)
+	}
+	if b.engine != nil {
 		b.engine.brokers--
 	}
 }

@@ -20,7 +20,8 @@ func (b *Broker) look(paced *time.Timer) {
 		return
 	}
 	more := b.take()
-	if b.pace.looked(time.Now(), more) {
+	again := b.pace.looked(time.Now(), more)
+	if b.behind.Store(again); again {
 		signal(b.wake)
 	}
 }

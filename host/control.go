@@ -161,8 +161,12 @@ func (s *session) openChannel(ctx context.Context) error {
 		Dir: s.host.channelDir(s.record.ID), Drive: s.drive, Record: s.record, Generation: generation,
 		Door: s.requests(observe).Enter(s.drive, s.subject, s.binding(), s.box.ID()), Verbs: s.verbs, Bound: s.bound(),
 		Lost: func(context.Context) error { return s.box.Close() }, Aborted: s.aborted, Workspace: s.workDir(), Branch: s.branch(), Guide: s.guide(),
+		Empty: true,
 	})
 	close(opened)
+	if err == nil {
+		s.people.follow(s.broker.Inhabited)
+	}
 	if err != nil {
 		s.host.controls.forget(s.box)
 		s.host.dropMirror(s.mirror)

@@ -37,6 +37,7 @@ type session struct {
 	tools   *tool.Registry
 	door    *airlock.Door
 	broker  *control.Broker // of its channel; nil: there is none
+	people  *people         // the box, where this session has opened it
 	mirror  *mirror         // of its task, in the channel; nil: it has no workspace
 	looks   looks           // that are asked for from inside
 
@@ -185,7 +186,8 @@ func (s *session) openBox(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, h.restBox(context.WithoutCancel(ctx), &s.record, false))
 	}
-	s.box = box
+	s.people = &people{Sandbox: box}
+	s.box = s.people
 	opened := box.Record()
 	opened.Run, opened.Workspace, opened.Instance = s.record.Run, s.record.Workspace, s.record.Instance
 	opened.State, opened.At, opened.Generation = caisson.SandboxRunning, h.Ledger.Now(), s.record.Generation

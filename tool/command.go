@@ -136,6 +136,7 @@ func (r *running) Open(ctx context.Context) (caisson.Result, error) {
 	defer r.out.Finish()
 	if err := r.process.Release(); err != nil {
 		// Whether it was let go before the sandbox was lost, nobody saw.
+		r.process.Drop()
 		return caisson.Result{}, caisson.Errorf(caisson.CodeOutcomeUnknown, "whether the command began cannot be told: %w", err)
 	}
 	stop := r.followSize()

@@ -2,6 +2,9 @@ module github.com/caisson-run/caisson
 
 go 1.26.6
 
+// A process that has rested would look for another limit of processors each time it is woken.
+godebug updatemaxprocs=0
+
 require (
 	cel.dev/cel-go v0.33.2
 	charm.land/catwalk v0.52.1

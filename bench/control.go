@@ -74,7 +74,7 @@ func roundTrips(ctx context.Context, b *bench, open, asked, n int) (r result, er
 		return result{}, err
 	}
 	all := slices.Concat(took...)
-	cpu := rounded(ms(after.CPU-before.CPU) / float64(len(all)+len(all)/4)) // a quarter was not counted
+	cpu := rounded(ms(after-before) / float64(len(all)+len(all)/4)) // a quarter was not counted
 	slices.Sort(all)
 	p99 := rounded(ms(all[len(all)*99/100]))
 	return result{Unit: "ms", Ours: ms(median(all)), N: len(all), P99: &p99, CPUMs: &cpu}, nil

@@ -31,7 +31,7 @@ func open64(ctx context.Context, b *bench, n int) (r result, err error) {
 	}
 	defer end() //nolint:errcheck // what it keeps is its own memory
 	debug.FreeOSMemory()
-	before, err := memory("VmRSS")
+	before, err := memory(os.Getpid(), "VmRSS")
 	if err != nil {
 		return result{}, err
 	}
@@ -42,7 +42,7 @@ func open64(ctx context.Context, b *bench, n int) (r result, err error) {
 		took = time.Since(begun)
 		if err == nil {
 			var now float64
-			now, err = memory("VmRSS")
+			now, err = memory(os.Getpid(), "VmRSS")
 			growth = max(growth, now-before)
 		}
 		return took, errors.Join(err, closeAll(boxes))

@@ -82,10 +82,11 @@ func plain(path string, args ...string) func(context.Context) error {
 	}
 }
 
-// memory reads a field of this process's status, in MiB: VmRSS is what it
-// holds, VmHWM the most that it held.
-func memory(field string) (float64, error) {
-	raw, err := os.ReadFile("/proc/self/status")
+// memory reads a field of a process's status, in MiB: VmRSS is what it holds,
+// VmHWM the most that it held.
+func memory(pid int, field string) (float64, error) {
+	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
@@ -97,5 +98,5 @@ func memory(field string) (float64, error) {
 		kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
 		return kib / 1024, err
 	}
-	return 0, fmt.Errorf("/proc/self/status has no %s", field)
+	return 0, fmt.Errorf("%s has no %s", path, field)
 }

@@ -79,7 +79,7 @@ func (e benchEngine) execCold(ctx context.Context, b *bench, n int) (result, err
 	if err != nil {
 		return result{}, err
 	}
-	rss, err := memory("VmRSS")
+	rss, err := memory(os.Getpid(), "VmRSS")
 	r := c.times("bwrap")
 	rss = rounded(rss)
 	r.RSSMiB = &rss
@@ -98,7 +98,7 @@ func execColdBig(ctx context.Context, b *bench, n int) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	rss, err := memory("VmRSS")
+	rss, err := memory(os.Getpid(), "VmRSS")
 	runtime.KeepAlive(ballast)
 	debug.FreeOSMemory() // those that come after want a small process
 	r := c.times("bwrap")
@@ -190,7 +190,7 @@ func (e benchEngine) captureOutput(ctx context.Context, b *bench, n int) (r resu
 		if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { //nolint:forbidigo // no file: it resets the peak
 			return fmt.Errorf("reset peak of memory: %w", err)
 		}
-		before, err := memory("VmRSS")
+		before, err := memory(os.Getpid(), "VmRSS")
 		if err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (e benchEngine) captureOutput(ctx context.Context, b *bench, n int) (r resu
 		if err != nil {
 			return err
 		}
-		peak, err := memory("VmHWM")
+		peak, err := memory(os.Getpid(), "VmHWM")
 		growth := rounded(max(peak-before, 0))
 		r = c.rates("MB/s", "cat > file", float64(size)/1e6, float64(size)/1e6)
 		r.GrowthMiB, r.Size = &growth, n

@@ -5,8 +5,6 @@
 // "bare" it restricts itself as far as that goes without any box; with
 // "given" the stream is its standard input and output, and the box was made by
 // somebody else.
-//
-//go:debug updatemaxprocs=0
 package main
 
 import (

@@ -15,9 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// wholeRound is longer than a broker takes to look once at all that it looks at by
+// time.
+const wholeRound = 6 * time.Second
+
 // controlIdle is what 100 brokers take in a process of their own while nothing
 // is asked of them, in percent of one core. Must: at most 0.2, and 80 MiB. In one
-// round of n seconds, or of one in which all is looked at once.
+// round of n seconds, or of wholeRound.
 func controlIdle(ctx context.Context, b *bench, n int) (r result, err error) {
 	dir, remove, err := b.disk()
 	if err != nil {
@@ -33,13 +37,13 @@ func controlIdle(ctx context.Context, b *bench, n int) (r result, err error) {
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	// Until the first checks are over, and what came with the opening.
-	if err := waitFor(ctx, min(time.Duration(n)*time.Second, 6*time.Second)); err != nil {
+	if err := waitFor(ctx, min(time.Duration(n)*time.Second, wholeRound)); err != nil {
 		return result{}, err
 	}
 	before, err := p.ran()
 	begun := clock()
 	if err == nil {
-		err = waitFor(ctx, max(time.Duration(n)*time.Second, 6*time.Second))
+		err = waitFor(ctx, max(time.Duration(n)*time.Second, wholeRound))
 	}
 	if err != nil {
 		return result{}, err

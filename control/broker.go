@@ -66,10 +66,10 @@ type request struct {
 
 // Broker is the host side of one channel. Safe for concurrent use.
 type Broker struct {
-	s      *Service
-	o      Sandbox
-	place  place
-	engine *engine // nil where none is asked
+	*near
+	s     *Service
+	o     Sandbox
+	place place
 
 	ctx    context.Context //nolint:containedctx // it is the broker's life, which its requests share
 	stop   context.CancelCauseFunc
@@ -83,27 +83,17 @@ type Broker struct {
 
 	mending sync.Mutex // one mends at a time
 
-	// What a round looks at is side by side: a process that has rested pays for each
-	// page that it touches.
-	bound     look[struct{}] // asks nothing where there is no workspace
-	displaced look[bool]     // whether another has taken the files
+	displaced look[bool] // whether another has taken the files
 
-	mu         sync.Mutex
-	state      caisson.BrokerState
+	// Under the lock, beside what is near.
 	reasons    map[caisson.Code]parked
 	told       caisson.Code // the reason that the present state was recorded with
 	since      time.Time
 	moves      []move // not yet in the record
 	channel    caisson.Channel
-	stalls     int64 // of the service, that the epoch accounts for
 	quiet      bool
 	collecting bool
-	empty      bool   // under the service's lock: see Inhabited
-	looking    bool   // at it, by time
-	late       glance // what was due while it was looked at, and is as soon as that is over
-	guarded    bool   // it is told when its files are taken
-	watching   bool   // a goroutine waits for decisions
-	cause      error
+	watching   bool // a goroutine waits for decisions
 
 	running map[caisson.RequestID]*request
 	queue   []*request
@@ -112,15 +102,12 @@ type Broker struct {
 	repair  map[caisson.RequestID]bool
 	changed chan struct{} // closed and replaced when a request has ended
 
-	boundDue   time.Duration // of the next look, where the last went wrong
-	boundFails int
-	round      int64 // of the last tick; below 0: there was none
-	published  int   // answers since the last trim
-	replays    int
-	unsaid     []*request                // not recorded and not answered, of the loop alone
-	pace       pace                      // likewise
-	shown      caisson.ControlStatusFile // told last
-	untold     bool                      // the status file is not what it should be
+	published int // answers since the last trim
+	replays   int
+	unsaid    []*request                // not recorded and not answered, of the loop alone
+	pace      pace                      // likewise
+	shown     caisson.ControlStatusFile // told last
+	untold    bool                      // the status file is not what it should be
 
 	// unseen: something may be in the channel that no look has dealt with. The next
 	// tick looks.
@@ -300,17 +287,6 @@ func (b *Broker) checkBinding(ctx context.Context) error {
 	}
 	b.bind(err)
 	return err
-}
-
-// unbound tells whether a look at the workspace went wrong, and none well since.
-func (b *Broker) unbound() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.boundFails > 0 || b.state == caisson.BrokerHealthy {
-		return b.boundFails > 0
-	}
-	_, parked := b.reasons[caisson.CodeWorkspaceBindingLost]
-	return parked
 }
 
 // bind takes what a look at the workspace says.

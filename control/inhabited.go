@@ -12,7 +12,7 @@ import "time"
 func (b *Broker) Inhabited(is bool) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
-	if b.empty != is || !b.s.brokers[b] {
+	if b.empty != is || !b.s.brokers[b.near] {
 		return // it is known, or the broker has ended
 	}
 	b.empty = !is
@@ -56,8 +56,8 @@ func (s *Service) nextBeat(now time.Duration) time.Duration {
 
 // leftLocked tells whether a request may lie in a channel that was not taken yet.
 func (s *Service) leftLocked() bool {
-	for b := range s.brokers {
-		if b.unseen.Load() || b.behind.Load() {
+	for n := range s.brokers {
+		if n.of.unseen.Load() || n.of.behind.Load() {
 			return true
 		}
 	}

@@ -47,7 +47,7 @@ func TestWokenSeldomWhileEmpty(t *testing.T) {
 func TestStallsCountWhileInhabited(t *testing.T) {
 	var now time.Duration = time.Hour
 	s := New(Options{Ledger: unasked{}, Watcher: silent{}, Boot: func() time.Duration { return now }})
-	b := &Broker{s: s, o: Sandbox{Empty: true}}
+	b := s.broker(t.Context(), Sandbox{Empty: true})
 	s.add(b)
 	s.beat = now // Run has begun
 	after := func(d time.Duration) (stalls int64) {

@@ -60,7 +60,7 @@ func (b *Broker) unrecorded(r *request, why *caisson.Error) {
 	defer done()
 	if err := b.project(ctx, r.record, nil); err != nil {
 		b.unsaid = append(b.unsaid, r)
-		b.unseen.Store(true)
+		b.stir()
 		return
 	}
 	b.files().Release(r.record.ID)

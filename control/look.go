@@ -12,7 +12,7 @@ import (
 // answer is waited for only so long, and none is asked for while one is still
 // outstanding.
 type look[T any] struct {
-	ask func(context.Context) (T, error)
+	ask question[T]
 
 	mu    sync.Mutex
 	under *asked[T]
@@ -20,6 +20,15 @@ type look[T any] struct {
 	first asked[T]  // the first spare one
 	lent  bool
 }
+
+type question[T any] interface {
+	answer(ctx context.Context) (T, error)
+}
+
+// asking is a question that is a function.
+type asking[T any] func(context.Context) (T, error)
+
+func (a asking[T]) answer(ctx context.Context) (T, error) { return a(ctx) }
 
 type asked[T any] struct {
 	done  chan struct{} // nil where nobody waits
@@ -85,7 +94,7 @@ func (l *look[T]) claim(wait bool) (a *asked[T], ours bool) {
 }
 
 func (l *look[T]) answer(ctx context.Context, a *asked[T]) (T, error) {
-	value, err := l.ask(ctx)
+	value, err := l.ask.answer(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("no answer in time") // whatever it makes of that
 	}

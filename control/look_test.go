@@ -18,13 +18,13 @@ func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		back := make(chan struct{})
-		l := look[int64]{ask: func(context.Context) (int64, error) {
+		l := look[int64]{ask: asking[int64](func(context.Context) (int64, error) {
 			n := asked.Add(1)
 			if n == 1 {
 				<-back // whatever its context says, as a dead file system does
 			}
 			return n, nil
-		}}
+		})}
 		for range 3 {
 			began := time.Now()
 			if _, err := l.within(t.Context(), 2*time.Second); err == nil || time.Since(began) != 2*time.Second {
@@ -49,7 +49,7 @@ func TestEnginesAreAskedInTheirOwnTime(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		asked := map[string][]time.Duration{}
-		s := New(Options{Boot: func() time.Duration { return time.Since(began) + time.Hour }, Present: func(ctx context.Context, engine string) (Listing, error) {
+		s := New(Options{Ledger: unasked{}, Boot: func() time.Duration { return time.Since(began) + time.Hour }, Present: func(ctx context.Context, engine string) (Listing, error) {
 			mu.Lock()
 			asked[engine] = append(asked[engine], time.Since(began))
 			mu.Unlock()
@@ -64,7 +64,7 @@ func TestEnginesAreAskedInTheirOwnTime(t *testing.T) {
 			}
 		}})
 		for _, engine := range []string{"hangs", "fails", "works"} {
-			b := &Broker{s: s, o: Sandbox{Record: caisson.SandboxRecord{ID: "s1", Engine: engine}}, reasons: map[caisson.Code]parked{}, state: caisson.BrokerStarting}
+			b := s.broker(t.Context(), Sandbox{Record: caisson.SandboxRecord{ID: "s1", Engine: engine}})
 			s.add(b)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 29*time.Second)
@@ -78,6 +78,7 @@ func TestEnginesAreAskedInTheirOwnTime(t *testing.T) {
 			s.lookAround(ctx, looks)
 			time.Sleep(250 * time.Millisecond) // of the bubble's clock
 		}
+		s.leave()
 		s.looks.Wait()
 		time.Sleep(lookFor) // nobody waits for one that hangs
 		mu.Lock()

@@ -13,6 +13,7 @@ import (
 type engine struct {
 	look    look[Listing]
 	brokers int           // whose sandboxes are of it
+	of      []*near       // those that are in the present listing, or were in the last one
 	due     time.Duration // by Boot
 	busy    bool
 	fails   int
@@ -27,16 +28,16 @@ const (
 	unsure // with a reason
 )
 
-// presenceOf reads a listing for a sandbox. That it is gone is believed only
+// presence reads a listing for the sandbox. That it is gone is believed only
 // from the installation of the engine that made it: another one, at the same
 // address, has never heard of it.
-func presenceOf(r *caisson.SandboxRecord, l Listing, err error) (presence, error) {
+func (n *near) presence(l Listing, err error) (presence, error) {
 	switch {
 	case err != nil:
-		return unsure, fmt.Errorf("engine %s does not answer: %w", r.Engine, err)
-	case l.Instance != r.EngineInstance:
-		return unsure, fmt.Errorf("another installation of engine %s answers than the one that made the sandbox", r.Engine)
-	case l.Sandboxes[r.ID]:
+		return unsure, fmt.Errorf("engine %s does not answer: %w", n.of.o.Record.Engine, err)
+	case l.Instance != n.instance:
+		return unsure, fmt.Errorf("another installation of engine %s answers than the one that made the sandbox", n.of.o.Record.Engine)
+	case l.Sandboxes[n.id]:
 		return present, nil
 	default:
 		return absent, nil
@@ -47,7 +48,7 @@ func presenceOf(r *caisson.SandboxRecord, l Listing, err error) (presence, error
 type listing struct {
 	s       *Service
 	e       *engine
-	brokers []*Broker
+	brokers []*near
 
 	found Listing
 	asked bool
@@ -69,13 +70,14 @@ func (s *Service) dueListings(now time.Duration) (due []listing, next time.Durat
 		}
 		e.busy = true
 		// Whoever is opened while an engine lists may not be in the listing.
-		of := make([]*Broker, 0, e.brokers)
-		for b := range s.brokers {
-			if b.engine == e {
-				of = append(of, b)
+		clear(e.of)
+		e.of = e.of[:0]
+		for n := range s.brokers {
+			if n.engine == e {
+				e.of = append(e.of, n)
 			}
 		}
-		due = append(due, listing{s: s, e: e, brokers: of})
+		due = append(due, listing{s: s, e: e, brokers: e.of})
 	}
 	return due, next
 }
@@ -100,11 +102,11 @@ func (l *listing) alone(ctx context.Context) {
 
 // misses tells whether one of the sandboxes is not in the listing.
 func (l *listing) misses() bool {
-	return slices.ContainsFunc(l.brokers, func(b *Broker) bool { return b.missingIn(l.found) })
+	return slices.ContainsFunc(l.brokers, func(n *near) bool { return n.missingIn(l.found) })
 }
 
-func (b *Broker) missingIn(l Listing) bool {
-	what, _ := presenceOf(&b.o.Record, l, nil)
+func (n *near) missingIn(l Listing) bool {
+	what, _ := n.presence(l, nil)
 	return what == absent
 }
 
@@ -125,8 +127,8 @@ func (l *listing) conclude(ctx context.Context) {
 		return
 	}
 	sure := true
-	for _, b := range l.brokers {
-		sure = b.listed(ctx, l.found, l.err) && sure
+	for _, n := range l.brokers {
+		sure = n.listed(ctx, l.found, l.err) && sure
 	}
 	s, e := l.s, l.e
 	s.mu.Lock()
@@ -142,8 +144,12 @@ func (l *listing) conclude(ctx context.Context) {
 }
 
 // listed takes what the engine says, and tells whether that is sure.
-func (b *Broker) listed(ctx context.Context, l Listing, err error) bool {
-	what, why := presenceOf(&b.o.Record, l, err)
+func (n *near) listed(ctx context.Context, l Listing, err error) bool {
+	what, why := n.presence(l, err)
+	if what == present && n.healthy() {
+		return true
+	}
+	b := n.of
 	switch what {
 	case present:
 		b.Unpark(caisson.CodeEngineUnknown)

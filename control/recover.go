@@ -29,19 +29,20 @@ func (s *Service) Open(ctx context.Context, o Sandbox) (*Broker, error) {
 
 func (s *Service) broker(ctx context.Context, o Sandbox) *Broker {
 	b := &Broker{
-		s: s, o: o, state: caisson.BrokerStarting, since: s.o.Ledger.Now(),
+		near: s.near(), s: s, o: o, since: s.o.Ledger.Now(),
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), counts: make(chan struct{}, 1), ticks: make(chan struct{}, 1),
 		done: make(chan struct{}), changed: make(chan struct{}),
 		reasons: map[caisson.Code]parked{}, running: map[caisson.RequestID]*request{}, waiting: map[caisson.RequestID]*request{},
-		repair: map[caisson.RequestID]bool{}, remove: func() {}, untold: true, pace: pace{debtors: &s.debtors}, round: -1,
+		repair: map[caisson.RequestID]bool{}, remove: func() {}, untold: true, pace: pace{debtors: &s.debtors},
 	}
-	b.displaced.ask = func(context.Context) (bool, error) { return b.files().Displaced(), nil }
+	b.of, b.id, b.instance, b.state = b, o.Record.ID, o.Record.EngineInstance, caisson.BrokerStarting
+	b.displaced.ask = asking[bool](func(context.Context) (bool, error) { return b.files().Displaced(), nil })
 	b.ctx, b.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if o.Owned == nil {
 		b.o.Owned = b.leaseHeld
 	}
 	if o.Bound != nil {
-		b.bound.ask = func(ctx context.Context) (struct{}, error) { return struct{}{}, o.Bound(ctx) }
+		b.bound.ask, b.isBound = (*binding)(b.near), o.Bound
 	}
 	return b
 }
@@ -72,7 +73,7 @@ func (b *Broker) begin(ctx context.Context) error {
 		return err
 	}
 	// Before the first look into the channel, or what comes between is not seen.
-	remove, err := b.s.o.Watcher.Add(b.files().Requests(), func() { signal(b.wake) }, func() { b.unseen.Store(true) })
+	remove, err := b.s.o.Watcher.Add(b.files().Requests(), func() { signal(b.wake) }, b.stir)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,6 @@ package control
 import (
 	"context"
 	"math"
-	"runtime"
-	"sync"
 	"time"
 )
 
@@ -42,30 +40,60 @@ func (s *Service) tick(ctx context.Context) time.Duration {
 		return min(beat, due) - now
 	}
 	round := s.round(now)
-	open := s.open()
 	next := s.begun + time.Duration(round+1)*lookEvery
-	glances := make([]glance, 0, len(open))
-	for _, b := range open {
-		look, again := b.tick(now, round, stalls)
-		if look.b != nil {
-			glances = append(glances, look)
+	m := s.take()
+	for _, n := range m.near {
+		look, again := n.tick(now, round, stalls)
+		if look.near != nil {
+			m.glances = append(m.glances, look)
 		}
 		next = min(next, again)
 	}
-	looks := make([]looking, 0, len(glances)+1)
-	for i := range glances {
-		looks = append(looks, &glances[i])
+	for i := range m.glances {
+		m.looks = append(m.looks, &m.glances[i])
 	}
 	listings, again := s.dueListings(now)
 	for i := range listings {
-		looks = append(looks, &listings[i])
+		m.looks = append(m.looks, &listings[i])
 	}
 	next = min(next, again)
-	s.lookAround(ctx, looks)
+	if s.lookAround(ctx, m.looks) {
+		s.keep(m)
+	}
 	s.mu.Lock()
 	s.due, s.dueFor = next, stalls
 	s.mu.Unlock()
 	return min(beat, next) - now
+}
+
+// material is what one round is made of. The next uses it again.
+type material struct {
+	near    []*near
+	glances []glance
+	looks   []looking
+}
+
+func (s *Service) take() *material {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.material
+	if s.material = nil; m == nil {
+		m = &material{}
+	}
+	m.near, m.glances, m.looks = m.near[:0], m.glances[:0], m.looks[:0]
+	for n := range s.brokers {
+		m.near = append(m.near, n)
+	}
+	return m
+}
+
+// keep keeps what nobody uses any more, for as long as no broker ends that it names.
+func (s *Service) keep(m *material) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(m.near) == len(s.brokers) {
+		s.material = m
+	}
 }
 
 // quiet tells whether nothing is due but a beat, and when anything else is.
@@ -78,49 +106,10 @@ func (s *Service) quiet(now time.Duration, stalls int64) (due time.Duration, qui
 // round is the number of the round in which now is.
 func (s *Service) round(now time.Duration) int64 { return int64((now - s.begun) / lookEvery) }
 
-// tick has the loop do what only time has it do, where there is any of it. It
-// returns the look at the broker that is due, one without a broker if none is, and
-// when one is again before the next round.
-func (b *Broker) tick(now time.Duration, round, stalls int64) (look glance, next time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.cause != nil {
-		return look, never
-	}
-	fresh, first := round != b.round, b.round < 0
-	b.round = round
-	if (fresh || stalls != b.stalls) && b.dueLocked(stalls) {
-		signal(b.ticks)
-	}
-	look = glance{b: b, files: fresh && (first || !b.guarded || round%surely == 0), bound: fresh && b.bound.ask != nil}
-	look.files, look.bound = look.files || b.late.files, look.bound || b.late.bound
-	if b.late = (glance{}); b.looking {
-		b.late = look
-		return glance{}, never
-	}
-	next = never
-	if b.boundFails > 0 {
-		if look.bound = now >= b.boundDue; !look.bound {
-			next = b.boundDue
-		}
-	}
-	if b.looking = look.files || look.bound; !b.looking {
-		return glance{}, next
-	}
-	return look, next
-}
-
-// dueLocked tells whether something is to be tried again, or to be done because it
-// is time. Nothing is where nothing has happened.
-func (b *Broker) dueLocked(stalls int64) bool {
-	return stalls != b.stalls || b.untold || len(b.moves)+len(b.repair)+len(b.waiting) > 0 ||
-		b.unseen.Load() || b.place.unsaid.Load() || b.files().Due(time.Now())
-}
-
 // glance is a look at what may be taken from a broker: its files, and the workspace
 // of its sandbox.
 type glance struct {
-	b            *Broker
+	near         *near
 	files, bound bool // what is to be looked at
 
 	// What was seen, where a look before it did not hang.
@@ -131,29 +120,30 @@ type glance struct {
 
 func (g *glance) look(ctx context.Context) {
 	if g.files {
-		displaced, asked, err := g.b.displaced.here(ctx)
+		displaced, asked, err := g.near.of.displaced.here(ctx)
 		g.displaced, g.sawFiles = displaced && err == nil, asked
 	}
 	if g.bound {
-		_, g.sawBound, g.lost = g.b.bound.here(ctx)
+		_, g.sawBound, g.lost = g.near.bound.here(ctx)
 	}
 }
 
 func (g *glance) tell(context.Context) {
+	n := g.near
 	if g.displaced {
-		signal(g.b.ticks)
+		signal(n.of.ticks)
 	}
-	if g.sawBound && (g.lost != nil || g.b.unbound()) && g.b.ctx.Err() == nil {
-		g.b.bind(g.lost)
+	if g.sawBound && (g.lost != nil || n.unbound()) && n.of.ctx.Err() == nil {
+		n.of.bind(g.lost)
 	}
 	if files, bound := g.files && !g.sawFiles, g.bound && !g.sawBound; files || bound {
-		g.b.lookAlone(files, bound)
+		n.of.lookAlone(files, bound)
 		return
 	}
-	g.b.looked()
+	n.looked()
 }
 
-func (g *glance) alone(context.Context) { g.b.lookAlone(g.files, g.bound) }
+func (g *glance) alone(context.Context) { g.near.of.lookAlone(g.files, g.bound) }
 
 // lookAlone looks at what takes long, or hangs.
 func (b *Broker) lookAlone(files, bound bool) {
@@ -174,106 +164,4 @@ func (b *Broker) lookAlone(files, bound bool) {
 			signal(b.ticks)
 		}
 	})
-}
-
-// looked ends a look.
-func (b *Broker) looked() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.looking = false
-	if b.boundFails > 0 || b.late.files || b.late.bound {
-		b.s.rouse()
-	}
-}
-
-// looking is one thing that is looked at in a round.
-type looking interface {
-	look(ctx context.Context) // which ends it, if what it asks knows of contexts
-	tell(ctx context.Context) // what was seen, to those whom it concerns
-	// alone has it looked at beside all others, in place of both. A look at it may
-	// be under way that hangs.
-	alone(ctx context.Context)
-}
-
-// lookMoment is more than all looks take together where all is well.
-const lookMoment = 50 * time.Millisecond
-
-// walk is one goroutine that looks at one thing after the other, which takes
-// microseconds each.
-type walk struct {
-	s     *Service
-	looks []looking
-
-	mu         sync.Mutex
-	through    int
-	done, over bool
-	bound      *time.Timer
-}
-
-// lookAround looks at things. Those that the walk is not through with in a moment
-// are looked at each on its own: none waits for one that hangs.
-func (s *Service) lookAround(ctx context.Context, looks []looking) {
-	if len(looks) == 0 {
-		return
-	}
-	w := &walk{s: s, looks: looks}
-	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.looks.Add(1)
-	go func() { // it ends as one that asks a single thing does: see look
-		defer cancel()
-		w.walk(ctx, asking)
-	}()
-	// Mostly it is through by now. A timer that is set and stopped again wakes the
-	// process all the same: whatever thread sleeps meanwhile has it as its end.
-	runtime.Gosched()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.done {
-		w.bound = time.AfterFunc(lookMoment, func() { w.disperse(ctx, cancel) })
-	}
-}
-
-func (w *walk) walk(ctx, asking context.Context) {
-	for _, l := range w.looks {
-		l.look(asking)
-		w.mu.Lock()
-		late := w.over
-		if !late {
-			w.through++
-			w.s.looks.Add(1) // while the walk is still counted
-		}
-		w.mu.Unlock()
-		if late {
-			return
-		}
-		l.tell(ctx)
-		w.s.looks.Done()
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over {
-		return
-	}
-	w.done = true
-	w.s.looks.Done()
-	if w.bound != nil {
-		w.bound.Stop()
-	}
-}
-
-// disperse has what is left looked at otherwise, and gives up what hangs in a while.
-func (w *walk) disperse(ctx context.Context, giveUp func()) {
-	w.mu.Lock()
-	if w.done {
-		w.mu.Unlock()
-		return
-	}
-	w.over = true
-	left := w.looks[w.through:]
-	w.mu.Unlock()
-	defer w.s.looks.Done()
-	time.AfterFunc(lookFor-lookMoment, giveUp)
-	for _, l := range left {
-		l.alone(ctx)
-	}
 }

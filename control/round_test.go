@@ -54,7 +54,7 @@ func (r *rounds) broker(name string, bound func(context.Context) error) *Broker 
 	if err := b.place.make(r.t.TempDir()); err != nil {
 		r.t.Fatal(err)
 	}
-	b.displaced.ask = func(context.Context) (bool, error) { r.looked(name + "'s files"); return false, nil }
+	b.displaced.ask = asking[bool](func(context.Context) (bool, error) { r.looked(name + "'s files"); return false, nil })
 	r.s.add(b)
 	go func() { // ends with Run
 		defer close(b.done)
@@ -141,7 +141,7 @@ func TestFilesAreLookedAt(t *testing.T) {
 		fine := func(context.Context) error { return nil }
 		r.broker("guarded", fine)
 		r.broker("open", fine).guarded = false
-		r.broker("dead", fine).displaced.ask = func(context.Context) (bool, error) { r.looked("dead's files"); <-end; return true, nil }
+		r.broker("dead", fine).displaced.ask = asking[bool](func(context.Context) (bool, error) { r.looked("dead's files"); <-end; return true, nil })
 		r.run(61 * time.Second)
 		r.wants("guarded's files", 0, 60)
 		r.wants("open's files", 0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60)
@@ -206,7 +206,9 @@ func TestRoundsOfNothing(t *testing.T) {
 				t.Fatalf("before %s: something is done", what)
 			}
 		}
+		b.mu.Lock() // as whoever does that
 		c.begin()
+		b.mu.Unlock()
 		for range 2 {
 			if !round() {
 				t.Errorf("%s: nothing is done", what)
@@ -216,6 +218,44 @@ func TestRoundsOfNothing(t *testing.T) {
 		if round() {
 			t.Errorf("after %s: something is done", what)
 		}
+	}
+}
+
+// A round does not ask a broker with which nobody has done anything, but for now and
+// then; what the watcher tells of is no less than what is done under the lock.
+func TestWhatStirs(t *testing.T) {
+	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
+	b := s.broker(t.Context(), Sandbox{})
+	dir := t.TempDir()
+	if err := b.place.make(dir); err != nil {
+		t.Fatal(err)
+	}
+	defer b.place.close()
+	b.untold, b.guarded = false, true
+	var round int64
+	until := func() (n int) {
+		for ; len(b.ticks) == 0 && n < 2*surely; n++ {
+			b.tick(s.begun+time.Duration(round)*lookEvery, round, 0)
+			b.looking = false
+			round++
+		}
+		if len(b.ticks) > 0 {
+			<-b.ticks
+		}
+		return n
+	}
+	if n := until(); n != 2*surely {
+		t.Fatalf("nothing is to be done, and the loop is told in %d rounds", n)
+	}
+	b.stir()
+	if n := until(); n != 1 {
+		t.Errorf("something came, and the loop is told in %d rounds", n)
+	}
+	b.unseen.Store(false)
+	until()
+	answerAndReopen(t, b, dir, "0123456789abcdef")
+	if n := until(); n < 2 || n > surely {
+		t.Errorf("what no lock tells of is noticed in %d rounds", n)
 	}
 }
 
@@ -236,7 +276,7 @@ func TestAfterALookThatFailed(t *testing.T) {
 	default:
 		t.Fatal("nobody is told")
 	}
-	if look, next := b.tick(s.o.Boot(), b.round, 0); look.b != nil || next != b.boundDue {
+	if look, next := b.tick(s.o.Boot(), b.round, 0); look.near != nil || next != b.boundDue {
 		t.Errorf("the next is due after %s, not %s", next, b.boundDue)
 	}
 }
@@ -282,7 +322,7 @@ func TestDueWhileALookLasts(t *testing.T) {
 		return look
 	}
 	at(surely - 1)
-	if look := at(surely); look.b != nil {
+	if look := at(surely); look.near != nil {
 		t.Errorf("two look at once: %+v", look)
 	}
 	b.looked()
@@ -291,11 +331,11 @@ func TestDueWhileALookLasts(t *testing.T) {
 	default:
 		t.Error("nobody is told that a look is due")
 	}
-	if look := at(surely); look.b != b || !look.files || !look.bound {
+	if look := at(surely); look.near != b.near || !look.files || !look.bound {
 		t.Errorf("what was due is not looked at: files %t, workspace %t", look.files, look.bound)
 	}
 	b.looked()
-	if look := at(surely); look.b != nil || len(s.roused) > 0 {
+	if look := at(surely); look.near != nil || len(s.roused) > 0 {
 		t.Errorf("it is looked at twice: files %t, workspace %t", look.files, look.bound)
 	}
 }

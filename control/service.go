@@ -56,10 +56,12 @@ type Service struct {
 	roused chan struct{} // see rouse
 	fresh  atomic.Bool   // a broker has come, or something is due earlier than due
 
-	mu      sync.Mutex
-	brokers map[*Broker]bool
-	engines map[string]*engine
-	beat    time.Duration // by Boot, when this process was last seen to run
+	mu       sync.Mutex
+	brokers  map[*near]bool
+	vacant   []near    // for those to come
+	material *material // for the next round
+	engines  map[string]*engine
+	beat     time.Duration // by Boot, when this process was last seen to run
 	// inhabited sandboxes are those in which something runs. While beating, this
 	// process is seen to run each beatEvery; emptied is when there were none any
 	// more, by Boot, or 0.
@@ -71,6 +73,8 @@ type Service struct {
 	dueFor    int64         // stalls of which the brokers know
 	looks     sync.WaitGroup
 
+	walker *walker // of who calls tick; nil: there is none yet
+
 	debtors atomic.Int64 // see pace
 }
 
@@ -80,7 +84,7 @@ func New(o Options) *Service {
 	if o.Boot == nil {
 		o.Boot = process.SinceBoot
 	}
-	return &Service{o: o, begun: o.Boot(), roused: make(chan struct{}, 1), brokers: map[*Broker]bool{}, engines: map[string]*engine{}}
+	return &Service{o: o, begun: o.Boot(), roused: make(chan struct{}, 1), brokers: map[*near]bool{}, engines: map[string]*engine{}}
 }
 
 // Run looks after the brokers until ctx ends, and then closes those that are
@@ -114,6 +118,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	}
 	enough()
+	s.leave()
 	s.looks.Wait()
 	return <-watched
 }
@@ -144,8 +149,8 @@ func (s *Service) open() []*Broker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]*Broker, 0, len(s.brokers))
-	for b := range s.brokers {
-		out = append(out, b)
+	for n := range s.brokers {
+		out = append(out, n.of)
 	}
 	return out
 }
@@ -153,7 +158,7 @@ func (s *Service) open() []*Broker {
 func (s *Service) add(b *Broker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.brokers[b] = true
+	s.brokers[b.near] = true
 	s.fresh.Store(true)
 	if b.empty = b.o.Empty; !b.empty {
 		s.countLocked(true)
@@ -163,7 +168,7 @@ func (s *Service) add(b *Broker) {
 	}
 	name := b.o.Record.Engine
 	if s.engines[name] == nil {
-		s.engines[name] = &engine{look: look[Listing]{ask: func(ctx context.Context) (Listing, error) { return s.o.Present(ctx, name) }}}
+		s.engines[name] = &engine{look: look[Listing]{ask: asking[Listing](func(ctx context.Context) (Listing, error) { return s.o.Present(ctx, name) })}}
 	}
 	b.engine = s.engines[name]
 	b.engine.brokers++
@@ -172,10 +177,11 @@ func (s *Service) add(b *Broker) {
 func (s *Service) drop(b *Broker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.brokers[b] {
+	if !s.brokers[b.near] {
 		return
 	}
-	delete(s.brokers, b)
+	delete(s.brokers, b.near)
+	s.material = nil
 	if !b.empty {
 		s.countLocked(false)
 	}

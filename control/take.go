@@ -36,14 +36,14 @@ func (b *Broker) take() (more bool) {
 	}
 	b.unseen.Store(false)
 	if err := b.takeLeft(b.ctx); err != nil {
-		b.unseen.Store(true)
+		b.stir()
 		return false
 	}
 	began := time.Now()
 	ids, err := b.files().Scan(began)
 	b.pace.spend(time.Since(began))
 	if err != nil {
-		b.unseen.Store(true)
+		b.stir()
 		return false
 	}
 	if more = b.files().Counts().More; len(ids) == 0 {
@@ -51,7 +51,7 @@ func (b *Broker) take() (more bool) {
 	}
 	seen := b.s.o.Boot()
 	if !b.current() {
-		b.unseen.Store(true)
+		b.stir()
 		return more
 	}
 	b.keep(b.ctx)
@@ -61,7 +61,7 @@ func (b *Broker) take() (more bool) {
 	}
 	for some := range slices.Chunk(ids, together) {
 		if b.ctx.Err() != nil || !b.taking() || len(b.unsaid) > 0 {
-			b.unseen.Store(true)
+			b.stir()
 			return more
 		}
 		began := time.Now()
@@ -173,7 +173,7 @@ func (b *Broker) claim(id caisson.RequestID, seen time.Duration, places int) *re
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil && caisson.CodeOf(err) != caisson.CodeRequestInvalid:
-		b.unseen.Store(true)
+		b.stir()
 		return nil // it is where it was
 	}
 	if _, answered := b.files().Has(id); answered {

@@ -65,7 +65,7 @@ func (a *app) auditExport() *cobra.Command {
 			if len(args) > 0 {
 				ref = args[0]
 			}
-			return h.Export(ctx, ref, a.io.Out)
+			return h.Export(ctx, ref, a.out)
 		}),
 	}
 }

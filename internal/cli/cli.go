@@ -30,6 +30,7 @@ type IO struct {
 // app is one invocation.
 type app struct {
 	io        IO
+	out       *output // of io.Out
 	json      bool
 	keepTrash bool // of host.Options
 	leave     bool // of host.Options
@@ -47,18 +48,29 @@ func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.stat
 
 // Main runs one command line and returns its exit status.
 func Main(ctx context.Context, args []string, given IO) int {
-	a := &app{io: given}
+	a := &app{io: given, out: &output{file: given.Out}}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(given.In)
-	root.SetOut(given.Out)
 	root.SetErr(given.Err)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return caisson.ExitOK
-	}
+	return a.end(root.ExecuteContext(ctx))
+}
+
+// end says how the command ended and returns its exit status, which is not 0
+// where something of what it printed is lost.
+func (a *app) end(err error) int {
 	var exit *exitError
-	if errors.As(err, &exit) {
+	lost, cause := a.out.whole()
+	switch {
+	case lost != nil && (err == nil || errors.Is(err, cause)):
+		return a.fail(lost)
+	case err == nil:
+		return caisson.ExitOK
+	case lost != nil:
+		a.fail(lost)
+	}
+	switch {
+	case errors.As(err, &exit):
 		if exit.err != nil {
 			a.fail(exit.err)
 		}
@@ -108,6 +120,9 @@ before it happens, and done inside the boundary.`,
 		a.runCommand(), a.runsCommand(), a.reviewCommand(), a.sandboxCommand(), a.serveCommand(), a.workspaceCommand(), a.taskCommand(), a.policyCommand(),
 		a.auditCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand(),
 	)
+	if a.out != nil {
+		root.SetOut(a.out) // before who keeps it
+	}
 	root.InitDefaultCompletionCmd()
 	strict(root)
 	return root
@@ -206,10 +221,10 @@ func (a *app) with(use func(ctx context.Context, h *host.Host, args []string) er
 // print writes v as one line of JSON with --json, else calls human.
 func (a *app) print(v any, human func(w io.Writer)) error {
 	if !a.json {
-		human(a.io.Out)
+		human(a.out)
 		return nil
 	}
-	return encode(a.io.Out, v)
+	return encode(a.out, v)
 }
 
 // encode writes v as one line of JSON.
@@ -222,11 +237,11 @@ func encode(w io.Writer, v any) error {
 // printEach writes each value as a line of JSON with --json, else calls human once.
 func printEach[T any](a *app, list []T, human func(w io.Writer)) error {
 	if !a.json {
-		human(a.io.Out)
+		human(a.out)
 		return nil
 	}
 	for _, v := range list {
-		if err := encode(a.io.Out, v); err != nil {
+		if err := encode(a.out, v); err != nil {
 			return err
 		}
 	}

@@ -3,10 +3,12 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -205,7 +207,11 @@ func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host
 	}
 	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) {
 		if within {
-			return h.DriveServed(ctx, r.ID, host.Streams{In: a.io.In, Out: a.io.Out, Err: a.io.Err})
+			ended, err := h.DriveServed(ctx, r.ID, host.Streams{In: a.io.In, Out: a.io.Out, Err: a.io.Err})
+			if errors.Is(err, syscall.EPIPE) { // as the kernel ends who writes to a pipe that nobody reads
+				err = &exitError{status: 128 + int(syscall.SIGPIPE)}
+			}
+			return ended, err
 		}
 		return h.Drive(ctx, r.ID, opts)
 	})

@@ -86,7 +86,7 @@ Without a terminal, its input, output and errors are those of this command, byte
 for byte, and the end of this command ends it.` + sessionText + `
 
 Exit: the command's own status, 128+n for a signal; 0 when you leave it to itself;
-75 where policy wants it reviewed first.`,
+75 where policy wants it reviewed first, or its output cannot be written.`,
 		Example: `  caisson sandbox exec -- go test ./...
   caisson sandbox exec caisson/r7k2 git log --oneline
   tar c . | caisson sandbox exec --no-workspace -- tar x

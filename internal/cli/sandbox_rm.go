@@ -79,7 +79,7 @@ func (a *app) mayRemove(list []host.BoxRemoval, want host.BoxRemoveRequest, yes 
 	if !a.terminal() {
 		return usage(fmt.Errorf("%d sandboxes would be removed, with %d sessions in them: say --yes", len(list), sessions))
 	}
-	a.showBoxRemovals(a.io.Out, list)
+	a.showBoxRemovals(a.out, list)
 	if !a.confirm("Remove them?") {
 		return caisson.Errorf(caisson.CodeCancelled, "nothing was removed")
 	}

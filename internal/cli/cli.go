@@ -130,11 +130,17 @@ before it happens, and done inside the boundary.`,
 
 // strict makes wrong arguments and unknown sub-commands usage errors.
 func strict(cmd *cobra.Command) {
+	if cmd.Args == nil && !cmd.HasSubCommands() {
+		cmd.Args = cobra.ArbitraryArgs
+	}
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
 			if err != nil && cmd.HasAvailableSubCommands() && len(args) > 0 {
 				return usage(err).WithHint("%s", commandsLike(cmd, args[0]))
+			}
+			if err == nil {
+				err = given(cmd, args)
 			}
 			if err != nil {
 				return usageOf(cmd, err)

@@ -27,7 +27,7 @@ func (a *app) runCommand() *cobra.Command {
 	var require []string
 	cmd := &cobra.Command{
 		Use:   "run [flags] PROMPT | run [flags] -- COMMAND…",
-		Short: "Run an agent in a sandbox around a new worktree",
+		Short: "Run an agent in a sandbox around a new worktree", Annotations: textsFrom(0),
 		Long: `Run an agent: the built-in one on a model with a PROMPT, or any program after
 "--". It works in a git worktree on a branch of its own, inside a sandbox. What
 it does is printed a line a call; what policy wants reviewed is asked here on a

@@ -47,7 +47,12 @@ somebody else has the workspace, or it could not be restored.`,
 		if err != nil {
 			var named *caisson.CauseError
 			if errors.As(context.Cause(ctx), &named) && caisson.CodeOf(err) == caisson.CodeCancelled {
-				return caisson.Errorf(caisson.CodeInterrupted, "%s was ended, and the sandbox is open again", want.Argv[0])
+				return caisson.Errorf(caisson.CodeInterrupted, "%s was ended, and the sandbox is open again", want.Argv[0]).
+					WithHint("What it changed is in the workspace: `caisson workspace diff %s`.", want.Ref)
+			}
+			if named != nil && errors.Is(err, context.Canceled) && caisson.CodeOf(err) == caisson.CodeInternal {
+				return caisson.Errorf(caisson.CodeInterrupted, "it was interrupted while the sandbox was being stopped for it").
+					WithHint("`caisson sandbox start %s` opens it again, where it was stopped.", want.Ref)
 			}
 			return err
 		}

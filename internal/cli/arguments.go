@@ -18,6 +18,17 @@ func textsFrom(n int) map[string]string { return map[string]string{texts: strcon
 // mayBeEmpty are the flags that hold a text for people.
 var mayBeEmpty = map[string]bool{"description": true, "source": true, "reason": true}
 
+// miscounted says which argument is missing or too much, where check has not let
+// them pass.
+func miscounted(cmd *cobra.Command, check cobra.PositionalArgs, args []string) error {
+	for n := len(args) - 1; n >= 0; n-- {
+		if check(cmd, args[:n]) == nil {
+			return fmt.Errorf("argument %q is one too many", args[n])
+		}
+	}
+	return errors.New("an argument is missing")
+}
+
 // given refuses an argument or flag that is there and empty. It is a script's
 // variable without a value: to go on as if it was not there would do the thing to
 // something else, as to the only workspace, the whole tree or any digest.

@@ -24,7 +24,7 @@ type IO struct {
 	In       *os.File
 	Out, Err *os.File
 	Env      func(string) string
-	Dir      string // working directory
+	Dir      string // working directory; "" where it is not there any more
 }
 
 // app is one invocation.
@@ -89,7 +89,11 @@ func (a *app) fail(err error) int {
 		raw, _ := json.Marshal(map[string]any{"error": e})
 		fmt.Fprintf(a.io.Err, "%s\n", raw)
 	} else {
-		fmt.Fprintf(a.io.Err, "caisson: %s [%s]\n", printable(e.Error()), e.Code)
+		first, more, _ := strings.Cut(printable(e.Error()), "\n") // what is listed follows
+		fmt.Fprintf(a.io.Err, "caisson: %s [%s]\n", first, e.Code)
+		if more != "" {
+			fmt.Fprintf(a.io.Err, "%s\n", more)
+		}
 		if hint := e.HintText(); hint != "" {
 			fmt.Fprintf(a.io.Err, "  %s\n", printable(hint))
 		}
@@ -109,12 +113,13 @@ agent wants is judged by policy, asked of you where policy says so, recorded
 before it happens, and done inside the boundary.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       caisson.Version,
+		Version:       versionLine(),
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON: one object, or one a line")
 	root.SetFlagErrorFunc(usageOf)
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
 		a.runCommand(), a.runsCommand(), a.reviewCommand(), a.sandboxCommand(), a.serveCommand(), a.workspaceCommand(), a.taskCommand(), a.policyCommand(),
@@ -136,11 +141,14 @@ func strict(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
-			if err != nil && cmd.HasAvailableSubCommands() && len(args) > 0 {
+			group := cmd.HasAvailableSubCommands()
+			if err != nil && group && len(args) > 0 {
 				return usage(err).WithHint("%s", commandsLike(cmd, args[0]))
 			}
 			if err == nil {
 				err = given(cmd, args)
+			} else if !group {
+				err = miscounted(cmd, check, args)
 			}
 			if err != nil {
 				return usageOf(cmd, err)
@@ -158,8 +166,11 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help() // only writes to the output that was given
-			return usage(errors.New("name a command"))
+			if asJSON, err := cmd.Flags().GetBool("json"); err == nil && !asJSON {
+				cmd.SetOut(cmd.ErrOrStderr()) // it was not asked for
+				_ = cmd.Help()                // only writes there
+			}
+			return usage(errors.New("name a command")).WithHint("%s", commandsLike(cmd, ""))
 		},
 	}
 	cmd.AddCommand(subs...)
@@ -169,7 +180,7 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 // commandsLike names what somebody may have meant who named a command that is none.
 func commandsLike(cmd *cobra.Command, name string) string {
 	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+	if near := cmd.SuggestionsFor(name); name != "" && len(near) > 0 {
 		return fmt.Sprintf("Did you mean `%s %s`?", cmd.CommandPath(), strings.Join(near, "` or `"+cmd.CommandPath()+" "))
 	}
 	var all []string
@@ -192,6 +203,9 @@ func usageOf(cmd *cobra.Command, err error) error {
 
 // host opens the host for one command.
 func (a *app) host(ctx context.Context) (*host.Host, error) {
+	if a.io.Dir == "" {
+		return nil, caisson.Errorf(caisson.CodeNotFound, "the directory that you stand in is not there any more, or cannot be read").WithHint("Go to another.")
+	}
 	opts := host.Options{Env: a.io.Env, Dir: a.io.Dir, Notice: a.notice, KeepTrash: a.keepTrash, Leave: a.leave}
 	if a.harmless {
 		opts.Unread = a.sayUnread

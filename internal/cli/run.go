@@ -128,7 +128,7 @@ func (a *app) run(ctx context.Context, h *host.Host, want host.RunRequest, detac
 // resume drives a run that exists.
 func (a *app) resume(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
 	if r.State.Terminal() {
-		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State)
+		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State).WithHint("Begin another; `caisson runs show %s` shows what it did.", r.ID)
 	}
 	if r.Spec.Session == caisson.SessionServed {
 		return a.start(ctx, h, r, host.StartOptions{})

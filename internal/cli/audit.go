@@ -29,7 +29,7 @@ only against a head that was kept elsewhere: --head.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		show := func(v ledger.Report) error {
 			return a.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "The record is whole: %d events in %d chains.\n", v.Events, len(v.Heads))
+				fmt.Fprintf(w, "The record is whole: %s in %s.\n", counted(v.Events, "event", "events"), counted(len(v.Heads), "chain", "chains"))
 				for _, head := range v.Heads {
 					fmt.Fprintf(w, "  %-8s %6d  %s\n", head.Run, head.Seq, head.Hash)
 				}

@@ -288,8 +288,8 @@ func exitOf(r caisson.Run) int {
 
 // summary says how a run stands and how to go on.
 func (a *app) summary(w io.Writer, r caisson.Run) {
-	fmt.Fprintf(w, "  run %s  %s after %s, %d turns\n", r.ID, a.runState(r), r.Active.Round(100*time.Millisecond), r.Turns)
-	if r.Text != "" && r.State != caisson.RunSucceeded {
+	fmt.Fprintf(w, "  run %s  %s after %s, %s\n", r.ID, a.runState(r), r.Active.Round(100*time.Millisecond), counted(r.Turns, "turn", "turns"))
+	if r.Text != "" && r.Text != string(r.State) && r.State != caisson.RunSucceeded {
 		fmt.Fprintf(w, "  %s\n", line(r.Text, 300))
 	}
 	switch {

@@ -87,17 +87,17 @@ func (h *Host) whatToDo(ctx context.Context, want RunRequest, err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	switch e.Code {
-	case caisson.CodeNoRepository:
+	switch {
+	case e.Code == caisson.CodeNoRepository:
 		if e.Hint == "" {
 			return e.WithHint("Run it in one, or with `--no-workspace`.")
 		}
-	case caisson.CodeBaseUnusable:
+	case e.Code == caisson.CodeBaseUnusable:
 		if want.Served {
 			return e.WithHint("%s The base is the second argument: `caisson sandbox create BRANCH BASE`.", e.HintText())
 		}
 		return e.WithHint("%s The base is named with `--base`.", e.HintText())
-	case caisson.CodeBranchCheckedOut:
+	case e.Code == caisson.CodeBranchCheckedOut:
 		if id, is := e.Detail["workspace"].(caisson.WorkspaceID); is {
 			return h.worksOn(ctx, want, e, id)
 		}

@@ -360,8 +360,8 @@ func lostOutput(why unix.Errno) error {
 	if why == unix.ENOSPC || why == unix.EDQUOT {
 		code = caisson.CodeDiskFull
 	}
-	return caisson.Errorf(code, "what the command prints could not be written, and the command was ended: %w", why).
-		WithHint("Let it print to where there is room.")
+	return caisson.Errorf(code, "what the command prints could not be written, and is not whole: %w", why).
+		WithHint("The command was ended, if it was not over. Let it print to where there is room.")
 }
 
 // dropPending ends a session that was never taken up.

@@ -18,7 +18,7 @@ func (a *app) auditCommand() *cobra.Command {
 func (a *app) auditVerify() *cobra.Command {
 	var file, head string
 	cmd := &cobra.Command{
-		Use: "verify [RUN]", Short: "Verify the hash chain of one run, of all, or of an exported file", Args: cobra.MaximumNArgs(1),
+		Use: "verify [RUN]", Short: "Verify the hash chain of one run, of all, or of an exported file", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.complete(runNames),
 		Long: `Verify the record. Any change inside a chain is found and the first broken link
 named. A chain whose tail was cut, or that was rewritten as a whole, is found
 only against a head that was kept elsewhere: --head.`,
@@ -59,7 +59,7 @@ only against a head that was kept elsewhere: --head.`,
 
 func (a *app) auditExport() *cobra.Command {
 	return &cobra.Command{
-		Use: "export [RUN]", Short: "Write the record as JSON lines with OCSF field names", Args: cobra.MaximumNArgs(1),
+		Use: "export [RUN]", Short: "Write the record as JSON lines with OCSF field names", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.complete(runNames),
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			ref := ""
 			if len(args) > 0 {

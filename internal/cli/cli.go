@@ -129,6 +129,7 @@ before it happens, and done inside the boundary.`,
 		root.SetOut(a.out) // before who keeps it
 	}
 	root.InitDefaultCompletionCmd()
+	a.completeAll(root)
 	strict(root)
 	return root
 }

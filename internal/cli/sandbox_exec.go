@@ -91,7 +91,7 @@ Exit: the command's own status, 128+n for a signal; 0 when you leave it to itsel
   caisson sandbox exec caisson/r7k2 git log --oneline
   tar c . | caisson sandbox exec --no-workspace -- tar x
   caisson sandbox exec -d r7k2 -- make watch`,
-		Args: cobra.ArbitraryArgs, Annotations: textsFrom(1),
+		Args: cobra.ArbitraryArgs, Annotations: textsFrom(1), ValidArgsFunction: a.command(a.complete(workspaceNames)),
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVarP(&f.streamed, "no-terminal", "T", false, "no terminal inside, also on one")

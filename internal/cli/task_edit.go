@@ -99,7 +99,7 @@ func (a *app) taskCriteria() *cobra.Command {
 
 func (a *app) taskArtifact() *cobra.Command {
 	return &cobra.Command{
-		Use: "artifact REF NAME [FILE]", Short: "Hand in a text that a stage is to produce", Args: cobra.RangeArgs(2, 3), ValidArgsFunction: a.complete(taskNames),
+		Use: "artifact REF NAME [FILE]", Short: "Hand in a text that a stage is to produce", Args: cobra.RangeArgs(2, 3), ValidArgsFunction: a.command(a.complete(taskNames)),
 		Long:    `Hand in a text that a stage is to produce, from a file or, without one, from the input.`,
 		Example: "  caisson task artifact 1 plan plan.md",
 		RunE: a.withTask(func(ctx context.Context, h *host.Host, t caisson.Task, rest []string) error {

@@ -244,6 +244,9 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 	case !own:
 		var text strings.Builder
 		a.summary(&text, r)
+		if e := notStarted(calls); e != nil && e.HintText() != "" && r.State.Terminal() {
+			fmt.Fprintf(&text, "  %s\n", printable(e.HintText()))
+		}
 		w.to.line("%s", strings.TrimSuffix(text.String(), "\n"))
 	}
 	return cmp.Or(why, status(exitOf(r)))

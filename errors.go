@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 )
@@ -63,8 +64,11 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // HintText returns what to do now.
 func (e *Error) HintText() string {
-	if e.Hint != "" {
+	switch {
+	case e.Hint != "":
 		return e.Hint
+	case e.Code == CodeWriteFailed && errors.Is(e.Err, fs.ErrPermission): // as after a command that was run as root
+		return "Make it yours to write: it belongs to another user, or can only be read."
 	}
 	return e.Code.Info().Hint
 }

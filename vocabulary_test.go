@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,19 @@ func TestCodes(t *testing.T) {
 		}
 		if row.Retryable != (row.Exit == caisson.ExitRetryable) && row.Retryable {
 			t.Errorf("%s: retryable, but exits %d", row.Code, row.Exit)
+		}
+	}
+}
+
+// A hint of the table is said wherever its code is used: a flag in it is named with
+// the command that has it. That of all commands alone is --help.
+func TestHintsNameNoFlagOfSomeCommand(t *testing.T) {
+	for _, row := range caisson.Codes() {
+		for i, piece := range strings.Split(row.Hint, "`") {
+			quoted := i%2 == 1
+			if strings.Contains(piece, "--") && piece != "--help" && (!quoted || !strings.HasPrefix(piece, "caisson")) {
+				t.Errorf("%s: %s", row.Code, row.Hint)
+			}
 		}
 	}
 }

@@ -216,7 +216,7 @@ func oneRun(list []BoxView) bool {
 // that has ended left. That of a run of an agent is the run's to end.
 func (h *Host) StopBox(ctx context.Context, v BoxView) (BoxView, error) {
 	if v.State == caisson.SandboxRemoved {
-		return v, caisson.Errorf(caisson.CodeStateInvalid, "sandbox %s is gone", v.ID)
+		return v, caisson.Errorf(caisson.CodeStateInvalid, "sandbox %s is gone", v.ID).WithHint("`caisson sandbox ls` lists those that are there.")
 	}
 	var err error
 	switch {

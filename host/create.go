@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -76,7 +77,57 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 			return err
 		},
 	})
-	return created, err
+	return created, h.whatToDo(ctx, want, err)
+}
+
+// whatToDo adds to an error of making a workspace what the person can do about it
+// with the command that they gave.
+func (h *Host) whatToDo(ctx context.Context, want RunRequest, err error) error {
+	var e *caisson.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch {
+	case e.Code == caisson.CodeNoRepository:
+		if e.Hint == "" {
+			return e.WithHint("Run it in one, or with `--no-workspace`.")
+		}
+	case e.Code == caisson.CodeBaseUnusable:
+		if want.Served {
+			return e.WithHint("%s The base is the second argument: `caisson sandbox create BRANCH BASE`.", e.HintText())
+		}
+		return e.WithHint("%s The base is named with `--base`.", e.HintText())
+	case e.Code == caisson.CodeBranchCheckedOut:
+		if id, is := e.Detail["workspace"].(caisson.WorkspaceID); is {
+			return h.worksOn(ctx, want, e, id)
+		}
+	}
+	return err
+}
+
+// worksOn says how to go on with a branch that has a workspace.
+func (h *Host) worksOn(ctx context.Context, want RunRequest, e *caisson.Error, id caisson.WorkspaceID) error {
+	ws, err := h.Ledger.Workspace(ctx, id)
+	if err != nil {
+		return errors.Join(e, err)
+	}
+	runs, err := h.servedOpen(ctx)
+	if err != nil {
+		return errors.Join(e, err)
+	}
+	r, kept := servedAround(runs, id)
+	switch {
+	case kept && r.State == caisson.RunPaused:
+		return e.WithHint("Its sandbox is stopped: `caisson sandbox start %s` opens it again.", r.ID)
+	case kept:
+		return e.WithHint("Its sandbox is open: `caisson sandbox exec %s COMMAND` works in it.", r.ID)
+	}
+	from := "`--base THIS-BRANCH`"
+	if want.Served {
+		from = "`caisson sandbox create NEW-BRANCH THIS-BRANCH`"
+	}
+	return e.WithHint("`caisson sandbox exec %s COMMAND` works in it; a new branch can start from it: %s. "+
+		"To begin anew, move it to the trash first: `caisson workspace rm %s`.", ws.Name, from, ws.Name)
 }
 
 // spec fills in what the person left to the config, and tells how a workspace

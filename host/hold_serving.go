@@ -51,7 +51,7 @@ func (s *Serving) park(ctx context.Context, v *served) error {
 	box.broker.Park(caisson.CodeHandoffActive, caisson.CodeHandoffActive.Info().Meaning)
 	if now := box.broker.Status(); now.Running+now.Queued > 0 { // none begins after the park
 		box.broker.Unpark(caisson.CodeHandoffActive)
-		return caisson.Errorf(caisson.CodeBusy, "%d requests run in it, and %d are queued", now.Running, now.Queued).WithHint("Try again when they have ended.")
+		return caisson.Errorf(caisson.CodeBusy, "requests run in it (%d) or are queued (%d)", now.Running, now.Queued).WithHint("Try again when they have ended.")
 	}
 	ctx, cancel := context.WithTimeout(ctx, parkedBound)
 	defer cancel()

@@ -141,7 +141,7 @@ func (h *Host) programFor(ws caisson.Workspace, name string) (string, error) {
 			return found, nil
 		}
 	}
-	return "", caisson.Errorf(caisson.CodeNotFound, "there is no program %s", name)
+	return "", caisson.Errorf(caisson.CodeNotFound, "there is no program %s", name).WithHint("It runs on your machine, and is looked for in your PATH, but for what lies in the workspace.")
 }
 
 // yield has the serving process stop the sandbox for the hold, and takes the
@@ -219,7 +219,7 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 	_ = gate.Close() // the command has its own
 	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		done.Over = true
-		err = caisson.Errorf(caisson.CodeDeadline, "the hold's time of %s was over before its command began", want.For)
+		err = caisson.Errorf(caisson.CodeDeadline, "the hold's time of %s was over before its command began", want.For).WithHint("Give it more time with `--for`.")
 	}
 	if err != nil {
 		return done, err
@@ -244,7 +244,7 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 	done.Exit = status.Code
 	if caisson.CodeOf(err) == caisson.CodeDeadline {
 		done.Over = true
-		err = caisson.Errorf(caisson.CodeDeadline, "the hold's time of %s was over, and its command was ended", want.For)
+		err = caisson.Errorf(caisson.CodeDeadline, "the hold's time of %s was over, and its command was ended", want.For).WithHint("Give it more time with `--for`. What it changed is in the workspace.")
 	}
 	return done, err
 }

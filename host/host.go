@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/config"
@@ -118,9 +119,9 @@ func Person() string {
 // FindRun returns the run whose id is ref or begins with it.
 func (h *Host) FindRun(ctx context.Context, ref string) (caisson.Run, error) {
 	if ref == "" {
-		return caisson.Run{}, caisson.Errorf(caisson.CodeNotFound, "no run named")
+		return caisson.Run{}, caisson.Errorf(caisson.CodeNotFound, "no run is named").WithHint("`caisson runs ls` lists them.")
 	}
-	runs, err := h.Ledger.Runs(ctx, caisson.RunFilter{Prefix: ref, Limit: 6})
+	runs, err := h.Ledger.Runs(ctx, caisson.RunFilter{Prefix: ref, Limit: fewRuns + 1})
 	if err != nil {
 		return caisson.Run{}, err
 	}
@@ -137,5 +138,16 @@ func (h *Host) FindRun(ctx context.Context, ref string) (caisson.Run, error) {
 		}
 		ids = append(ids, string(r.ID))
 	}
-	return caisson.Run{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits more than one run", ref).With("candidates", ids)
+	return caisson.Run{}, caisson.Errorf(caisson.CodeAmbiguous, "%q fits more than one run: %s", ref, few(ids)).With("candidates", ids)
+}
+
+// fewRuns is how many are named where a reference fits more.
+const fewRuns = 5
+
+// few is ids in a sentence, of which there may be more.
+func few(ids []string) string {
+	if len(ids) > fewRuns {
+		return strings.Join(ids[:fewRuns], ", ") + ", …"
+	}
+	return strings.Join(ids, ", ")
 }

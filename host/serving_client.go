@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/localsocket"
 	"github.com/caisson-run/caisson/internal/lockfile"
@@ -319,6 +321,7 @@ func (h *Host) InServed(ctx context.Context, r caisson.Run) (bool, error) {
 // DriveServed has a session driven in the served sandbox that it is in, on these
 // streams, and returns the run as it is then. Where the process that served it
 // was killed, that is what the record says; CodeOutcomeUnknown where it says nothing.
+// A session whose output cannot be written is ended, and the error wraps why.
 func (h *Host) DriveServed(ctx context.Context, id caisson.RunID, given Streams) (caisson.Run, error) {
 	r, err := h.Ledger.Run(ctx, id)
 	if err != nil || r.State.Terminal() {
@@ -339,6 +342,8 @@ func (h *Host) DriveServed(ctx context.Context, id caisson.RunID, given Streams)
 	}
 	reply, begun, err := h.ask(ctx, servingRequest{Op: opExec, Run: id, Env: h.guestEnv(r.Spec, false)}, files, nil)
 	switch {
+	case err == nil && reply.Lost != 0:
+		return *reply.Run, lostOutput(reply.Lost)
 	case err == nil:
 		return *reply.Run, nil
 	case errors.Is(err, errServingLost):
@@ -347,6 +352,16 @@ func (h *Host) DriveServed(ctx context.Context, id caisson.RunID, given Streams)
 		err = errors.Join(err, h.dropPending(ctx, id))
 	}
 	return r, err
+}
+
+// lostOutput says that a session was ended as its output could not be written.
+func lostOutput(why unix.Errno) error {
+	code := caisson.CodeWriteFailed
+	if why == unix.ENOSPC || why == unix.EDQUOT {
+		code = caisson.CodeDiskFull
+	}
+	return caisson.Errorf(code, "what the command prints could not be written, and is not whole: %w", why).
+		WithHint("The command was ended, if it was not over. Let it print to where there is room.")
 }
 
 // dropPending ends a session that was never taken up.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -192,14 +193,15 @@ func (s *Serving) doSession(opening context.Context, client *talk, r caisson.Run
 		return servingReply{}, err
 	}
 	gone := s.untilGone(client.conn, r.ID)
+	told := &told{end: sync.OnceFunc(func() { s.giveUp(r.ID) })}
 	r, err = s.host.Drive(ctx, r.ID, DriveOptions{
 		within: box, taken: taken,
-		Agent:   &agent.Options{Stdin: streams.in, Stdout: streams.out, Stderr: streams.err, Env: request.Env},
+		Agent:   &agent.Options{Stdin: streams.in, Stdout: told.by(streams.out), Stderr: told.by(streams.err), Env: request.Env},
 		Settled: func(context.Context, caisson.Drive) error { streams.close(); return nil },
 	})
 	streams.close()
 	gone()
-	return servingReply{Run: &r}, err
+	return servingReply{Run: &r, Lost: told.lost()}, err
 }
 
 // untilGone cancels a session whose client goes away: its streams are gone with
@@ -212,12 +214,17 @@ func (s *Serving) untilGone(conn *net.UnixConn, run caisson.RunID) (end func()) 
 		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), closing)
-		defer cancel()
-		_, _ = s.host.Ledger.AskCancel(ctx, run, caisson.CauseUnknown, "caisson") // it may have ended
+		s.giveUp(run)
 	}()
 	return func() {
 		_ = conn.SetReadDeadline(time.Now())
 		<-ended
 	}
+}
+
+// giveUp cancels a session of whose output nobody has anything any more.
+func (s *Serving) giveUp(run caisson.RunID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), closing)
+	defer cancel()
+	_, _ = s.host.Ledger.AskCancel(ctx, run, caisson.CauseUnknown, "caisson") // it may have ended
 }

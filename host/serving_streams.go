@@ -269,3 +269,42 @@ func (w *streamOut) Write(p []byte) (n int, err error) {
 	})
 	return n, err
 }
+
+// told says once that output is lost, and why: a program inside is not told by
+// its kernel, as it would be outside, and would go on for nobody.
+type told struct {
+	end func()
+
+	mu  sync.Mutex
+	why unix.Errno
+}
+
+func (l *told) lost() unix.Errno {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.why
+}
+
+// by returns a writer to a stream that tells of its loss. One of streams that
+// were closed is none.
+func (l *told) by(to io.Writer) io.Writer { return &telling{to, l} }
+
+type telling struct {
+	to io.Writer
+	of *told
+}
+
+// Write implements io.Writer.
+func (w *telling) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	var why unix.Errno
+	if err != nil && errors.As(err, &why) {
+		w.of.mu.Lock()
+		if w.of.why == 0 {
+			w.of.why = why
+		}
+		w.of.mu.Unlock()
+		w.of.end()
+	}
+	return n, err
+}

@@ -46,10 +46,13 @@ type servingRequest struct {
 type servingReply struct {
 	// Beat says nothing but that this process lives, and is at work on what was
 	// asked: the first comes at once, others every beatPause.
-	Beat  bool           `json:"beat,omitempty"`
-	Taken bool           `json:"taken,omitempty"` // the lease of the run is taken
-	Done  bool           `json:"done,omitempty"`
-	Run   *caisson.Run   `json:"run,omitempty"`
+	Beat  bool         `json:"beat,omitempty"`
+	Taken bool         `json:"taken,omitempty"` // the lease of the run is taken
+	Done  bool         `json:"done,omitempty"`
+	Run   *caisson.Run `json:"run,omitempty"`
+	// Lost is why a stream of the session could not be written, and the session
+	// was ended.
+	Lost  unix.Errno     `json:"lost,omitempty"`
 	Live  *LiveView      `json:"live,omitempty"`
 	Error *caisson.Error `json:"error,omitempty"`
 	// Again says that this process ends and has done nothing: another is to be asked.

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -219,5 +220,9 @@ func (h *Host) makeWorkspace(ctx context.Context, t caisson.Task) (caisson.Works
 	if mode == "" && isolation.NoCover != "" {
 		mode = caisson.WorkspaceClone
 	}
-	return h.workspaces.Create(ctx, workspace.CreateSpec{Dir: dir, Name: string(t.ID), Mode: mode, Branch: t.Branch, Base: t.Base, Settings: settings, By: Person()})
+	ws, err := h.workspaces.Create(ctx, workspace.CreateSpec{Dir: dir, Name: string(t.ID), Mode: mode, Branch: t.Branch, Base: t.Base, Settings: settings, By: Person()})
+	if e := (*caisson.Error)(nil); errors.As(err, &e) && e.Code == caisson.CodeBaseUnusable {
+		err = e.WithHint("%s A task is given its base by `caisson task new --base`.", e.HintText())
+	}
+	return ws, err
 }

@@ -54,7 +54,7 @@ func VerifyExport(path, run, head string) (ledger.Report, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return ledger.Report{}, caisson.Errorf(caisson.CodeNotFound, "read the export: %w", err)
+		return ledger.Report{}, caisson.Errorf(caisson.CodeNotFound, "read the export: %w", err).WithHint("`caisson audit export` writes one.")
 	}
 	defer f.Close()
 	return ledger.VerifyExport(f, ledger.Options{Heads: wanted})

@@ -36,7 +36,7 @@ func (want RunRequest) check() error {
 	case len(want.Argv) > 0 && want.Model != "":
 		return wrong("a command has no model of ours: leave out --model")
 	case want.Preset != "" && !slices.Contains(gate.Presets(), gate.Preset(want.Preset)):
-		return wrong("there is no preset %q: choose from %v", want.Preset, gate.Presets())
+		return wrong("there is no preset %q: choose from %s", want.Preset, words(gate.Presets()))
 	}
 	if all := caisson.EngineNames(""); want.Engine == "none" {
 		return wrong("there is no way to run without a boundary: the engines are %s", strings.Join(all, ", "))
@@ -45,7 +45,7 @@ func (want RunRequest) check() error {
 	}
 	for _, c := range want.Require {
 		if !slices.Contains(caisson.Controls(), c) {
-			return wrong("there is no control %q to require: choose from %v", c, caisson.Controls())
+			return wrong("there is no control %q to require: choose from %s", c, words(caisson.Controls()))
 		}
 	}
 	for _, name := range want.Env {
@@ -62,4 +62,13 @@ func (want RunRequest) check() error {
 		}
 	}
 	return nil
+}
+
+// words is a list in a sentence.
+func words[T ~string](list []T) string {
+	var text []string
+	for _, word := range list {
+		text = append(text, string(word))
+	}
+	return strings.Join(text, ", ")
 }

@@ -124,7 +124,7 @@ func Judge(id caisson.TaskID, by By, n int, state caisson.FindingState, reason s
 				return err
 			}
 			if n < 1 || n > len(t.Findings) {
-				return caisson.Errorf(caisson.CodeNotFound, "task %s has no finding %d", t.ID, n)
+				return caisson.Errorf(caisson.CodeNotFound, "task %s has no finding %d", t.ID, n).WithHint("`caisson task show %s` numbers them.", t.ID)
 			}
 			t.Findings = slices.Clone(t.Findings)
 			f := &t.Findings[n-1]
@@ -161,7 +161,7 @@ func Mark(id caisson.TaskID, by By, n int, met bool) caisson.TaskEdit {
 				return err
 			}
 			if n < 1 || n > len(t.Criteria) {
-				return caisson.Errorf(caisson.CodeNotFound, "task %s has no criterion %d", t.ID, n)
+				return caisson.Errorf(caisson.CodeNotFound, "task %s has no criterion %d", t.ID, n).WithHint("`caisson task show %s` numbers them.", t.ID)
 			}
 			t.Criteria = slices.Clone(t.Criteria)
 			if c := &t.Criteria[n-1]; c.Met != met {

@@ -101,7 +101,7 @@ func (d *Declared) dir() (string, error) {
 		dir = d.scene.Repo
 	}
 	if dir == "" {
-		return "", caisson.Errorf(caisson.CodeNoRepository, "the verb %s works in a repository, and this sandbox has none", d.is.Name).WithHint("")
+		return "", caisson.Errorf(caisson.CodeNoRepository, "the verb %s works in a repository, and this sandbox has none", d.is.Name).WithHint("Ask from a sandbox that has a workspace.")
 	}
 	return dir, nil
 }
@@ -163,7 +163,7 @@ func (d *Declared) hold(ctx context.Context, argv []string, call caisson.Call, e
 		}
 	}
 	if _, err := os.Stat(dir); err != nil {
-		return nil, caisson.Errorf(caisson.CodeNoRepository, "the directory that the verb %s works in is not there any more", d.is.Name).WithHint("")
+		return nil, caisson.Errorf(caisson.CodeNoRepository, "the directory that the verb %s works in is not there any more", d.is.Name).WithHint("A person puts it back: nothing was done.")
 	}
 	out, err := d.scene.Outside.open(ctx, place{dir: dir, env: env, memory: d.is.Memory})
 	if err != nil {

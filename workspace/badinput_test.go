@@ -70,7 +70,7 @@ func badInputs() map[string]badInput {
 	type spec = workspace.CreateSpec
 	return map[string]badInput{
 		// Where there is no repository.
-		"no repository":   {func(_ *testing.T, wd *world, s *spec) { s.Dir = wd.home }, spec{}, caisson.CodeNoRepository, "is not in a git repository", "--no-workspace"},
+		"no repository":   {func(_ *testing.T, wd *world, s *spec) { s.Dir = wd.home }, spec{}, caisson.CodeNoRepository, "is not in a git repository", "in a git repository"},
 		"no directory":    {func(_ *testing.T, wd *world, s *spec) { s.Dir = wd.repo + "/gone" }, spec{}, caisson.CodeNoRepository, "cannot be entered", ""},
 		"a file":          {func(_ *testing.T, wd *world, s *spec) { s.Dir = wd.repo + "/a.txt" }, spec{}, caisson.CodeNoRepository, "", ""},
 		"a loop of links": {func(_ *testing.T, wd *world, s *spec) { s.Dir = wd.repo + "-loop"; wd.must(os.Symlink(s.Dir, s.Dir)) }, spec{}, caisson.CodeNoRepository, "cannot be entered", ""},
@@ -102,16 +102,16 @@ func badInputs() map[string]badInput {
 			s.Dir = wd.home + "/new"
 			wd.gitIn(wd.home, "init", "-q", "--bare", "new")
 		}, spec{}, caisson.CodeBaseUnusable, "no commit yet", "first commit"},
-		"unborn branch":             {func(_ *testing.T, wd *world, _ *spec) { wd.git("switch", "-q", "--orphan", "fresh") }, spec{}, caisson.CodeBaseUnusable, "no commit yet", "--base"},
-		"detached":                  {func(_ *testing.T, wd *world, _ *spec) { wd.git("switch", "-q", "--detach") }, spec{}, caisson.CodeBaseUnusable, "detached", "--base HEAD"},
-		"changed":                   {func(_ *testing.T, wd *world, _ *spec) { wd.write(wd.repo+"/a.txt", "changed") }, spec{}, caisson.CodeBaseUnusable, "not committed", "--base HEAD"},
-		"removed":                   {func(_ *testing.T, wd *world, _ *spec) { wd.must(os.Remove(wd.repo + "/a.txt")) }, spec{}, caisson.CodeBaseUnusable, "not committed", "--base HEAD"},
+		"unborn branch":             {func(_ *testing.T, wd *world, _ *spec) { wd.git("switch", "-q", "--orphan", "fresh") }, spec{}, caisson.CodeBaseUnusable, "no commit yet", "name a base"},
+		"detached":                  {func(_ *testing.T, wd *world, _ *spec) { wd.git("switch", "-q", "--detach") }, spec{}, caisson.CodeBaseUnusable, "detached", "name HEAD as the base"},
+		"changed":                   {func(_ *testing.T, wd *world, _ *spec) { wd.write(wd.repo+"/a.txt", "changed") }, spec{}, caisson.CodeBaseUnusable, "not committed", "name HEAD as the base"},
+		"removed":                   {func(_ *testing.T, wd *world, _ *spec) { wd.must(os.Remove(wd.repo + "/a.txt")) }, spec{}, caisson.CodeBaseUnusable, "not committed", "name HEAD as the base"},
 		"another mode":              {func(_ *testing.T, wd *world, _ *spec) { wd.must(os.Chmod(wd.repo+"/a.txt", 0o755)) }, spec{}, caisson.CodeBaseUnusable, "not committed", ""},
 		"meant to be added":         {func(_ *testing.T, wd *world, _ *spec) { wd.write(wd.repo+"/n", ""); wd.git("add", "-N", "n") }, spec{}, caisson.CodeBaseUnusable, "not committed", ""},
 		"in conflict":               {conflict, spec{}, caisson.CodeBaseUnusable, "not committed", ""},
 		"a pipe in place of a file": {inPlace(func(at string) error { return unix.Mkfifo(at, 0o644) }), spec{}, caisson.CodeBaseUnusable, "not committed", ""},
 		"a link in place of a file": {inPlace(func(at string) error { return os.Symlink(at, at) }), spec{}, caisson.CodeBaseUnusable, "not committed", ""},
-		"a mount over a directory":  {func(t *testing.T, wd *world, _ *spec) { needsRoot(t); wd.mount(t, "none", wd.repo+"/sub", "tmpfs", 0) }, spec{}, caisson.CodeBaseUnusable, "not committed", "--base HEAD"},
+		"a mount over a directory":  {func(t *testing.T, wd *world, _ *spec) { needsRoot(t); wd.mount(t, "none", wd.repo+"/sub", "tmpfs", 0) }, spec{}, caisson.CodeBaseUnusable, "not committed", "name HEAD as the base"},
 		"no such base":              {nil, spec{Base: "nowhere"}, caisson.CodeBaseUnusable, "names no commit", "exists"},
 		"base that is an option":    {nil, spec{Base: "--all"}, caisson.CodeBaseUnusable, "names no commit", ""},
 		"base that is a range":      {nil, spec{Base: "HEAD..HEAD"}, caisson.CodeBaseUnusable, "names no commit", ""},

@@ -128,13 +128,18 @@ func (c *creation) checkBranch(ctx context.Context) error {
 	if err := c.checkBranchName(); err != nil {
 		return err
 	}
-	if where := c.repo.checkedOut(branch); where != nil {
-		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", branch, where.describe())
-	}
-	if clone, err := c.w.cloneOn(ctx, c.repo, branch); err != nil {
+	all, err := c.w.opts.Ledger.Workspaces(ctx, caisson.WorkspaceFilter{CommonDir: c.repo.common})
+	if err != nil {
 		return err
-	} else if clone != nil { // its branch was deleted outside
-		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s", branch, clone.Name)
+	}
+	where := c.repo.checkedOut(branch)
+	for _, ws := range all { // that of a clone may be deleted outside
+		if ws.Branch == branch && (isClone(ws) || where != nil && where.tree == ws.Path) {
+			return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is that of workspace %s", branch, ws.Name).With("workspace", ws.ID)
+		}
+	}
+	if where != nil {
+		return caisson.Errorf(caisson.CodeBranchCheckedOut, "branch %s is checked out in %s", branch, where.describe())
 	}
 	return c.checkBranchFree()
 }

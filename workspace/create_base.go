@@ -45,9 +45,9 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 			return err
 		}
 		if id, err := c.git.line(ctx, invocation{gitDir: c.at.gitDir, args: []string{"rev-parse", "--verify", "--quiet", "HEAD"}}); err == nil && isObjectID(id) {
-			return unusable("the commit of HEAD, %s, is missing, damaged or not to be read", id).WithHint("`git fsck` tells what else is; or name another base with `--base`.")
+			return unusable("the commit of HEAD, %s, is missing, damaged or not to be read", id).WithHint("`git fsck` tells what else is; or name another base.")
 		}
-		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base with `--base`.")
+		return unusable("the repository has no commit yet to start from").WithHint("Make a first commit, or name a base.")
 	}
 	c.ws.Base = commit
 	if err := cmp.Or(listErr, c.checkWhole(ctx)); err != nil {
@@ -60,7 +60,7 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 		return nil
 	}
 	if head == "" {
-		return unusable("the checkout is on no branch (detached HEAD)").WithHint("Check out a branch, or name the base with `--base HEAD`.")
+		return unusable("the checkout is on no branch (detached HEAD)").WithHint("Check out a branch, or name HEAD as the base.")
 	}
 	if utf8.ValidString(head) { // else it has to be named to be merged into
 		c.ws.BaseRef = head
@@ -73,7 +73,7 @@ func (c *creation) chooseBase(ctx context.Context, base string) error {
 		return err
 	}
 	if !clean {
-		return unusable("the checkout has changes that are not committed").WithHint("Commit or stash them, or start from the last commit with `--base HEAD`.")
+		return unusable("the checkout has changes that are not committed").WithHint("Commit or stash them, or name HEAD as the base to start from the last commit.")
 	}
 	return nil
 }

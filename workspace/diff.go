@@ -109,7 +109,7 @@ func (w *Workspaces) resolve(ctx context.Context, repo *repository, rev string) 
 	was := strings.HasPrefix(rev, "@{") // checked out, which git finds in the log of the main checkout
 	commit, err := w.git.line(ctx, repo.in("rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{commit}"))
 	if err != nil || was || !isObjectID(commit) {
-		return "", caisson.Errorf(caisson.CodeNotFound, "%q names no commit here", printable(rev))
+		return "", caisson.Errorf(caisson.CodeNotFound, "%q names no commit here", printable(rev)).WithHint("Name a branch, a commit, base, now, or a snapshot: `caisson workspace log` lists them.")
 	}
 	return commit, nil
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -35,6 +36,9 @@ func main() {
 	}
 	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson-guest:", err)
+		if len(os.Args) == 1 || strings.HasPrefix(os.Args[1], "-") { // somebody inside has typed it
+			fmt.Fprintln(os.Stderr, "Caisson itself starts it, in a sandbox. What can be asked for inside: `caisson-guest ctl --help`.")
+		}
 		os.Exit(1) //nolint:forbidigo // this is main
 	}
 }

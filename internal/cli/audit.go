@@ -18,7 +18,7 @@ func (a *app) auditCommand() *cobra.Command {
 func (a *app) auditVerify() *cobra.Command {
 	var file, head string
 	cmd := &cobra.Command{
-		Use: "verify [RUN]", Short: "Verify the hash chain of one run, of all, or of an exported file", Args: cobra.MaximumNArgs(1),
+		Use: "verify [RUN]", Short: "Verify the hash chain of one run, of all, or of an exported file", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.complete(runNames),
 		Long: `Verify the record. Any change inside a chain is found and the first broken link
 named. A chain whose tail was cut, or that was rewritten as a whole, is found
 only against a head that was kept elsewhere: --head.`,
@@ -29,7 +29,7 @@ only against a head that was kept elsewhere: --head.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		show := func(v ledger.Report) error {
 			return a.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "The record is whole: %d events in %d chains.\n", v.Events, len(v.Heads))
+				fmt.Fprintf(w, "The record is whole: %s in %s.\n", counted(v.Events, "event", "events"), counted(len(v.Heads), "chain", "chains"))
 				for _, head := range v.Heads {
 					fmt.Fprintf(w, "  %-8s %6d  %s\n", head.Run, head.Seq, head.Hash)
 				}
@@ -59,13 +59,13 @@ only against a head that was kept elsewhere: --head.`,
 
 func (a *app) auditExport() *cobra.Command {
 	return &cobra.Command{
-		Use: "export [RUN]", Short: "Write the record as JSON lines with OCSF field names", Args: cobra.MaximumNArgs(1),
+		Use: "export [RUN]", Short: "Write the record as JSON lines with OCSF field names", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.complete(runNames),
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			ref := ""
 			if len(args) > 0 {
 				ref = args[0]
 			}
-			return h.Export(ctx, ref, a.io.Out)
+			return h.Export(ctx, ref, a.out)
 		}),
 	}
 }

@@ -24,12 +24,13 @@ type IO struct {
 	In       *os.File
 	Out, Err *os.File
 	Env      func(string) string
-	Dir      string // working directory
+	Dir      string // working directory; "" where it is not there any more
 }
 
 // app is one invocation.
 type app struct {
 	io        IO
+	out       *output // of io.Out
 	json      bool
 	keepTrash bool // of host.Options
 	leave     bool // of host.Options
@@ -47,18 +48,29 @@ func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.stat
 
 // Main runs one command line and returns its exit status.
 func Main(ctx context.Context, args []string, given IO) int {
-	a := &app{io: given}
+	a := &app{io: given, out: &output{file: given.Out}}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(given.In)
-	root.SetOut(given.Out)
 	root.SetErr(given.Err)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return caisson.ExitOK
-	}
+	return a.end(root.ExecuteContext(ctx))
+}
+
+// end says how the command ended and returns its exit status, which is not 0
+// where something of what it printed is lost.
+func (a *app) end(err error) int {
 	var exit *exitError
-	if errors.As(err, &exit) {
+	lost, cause := a.out.whole()
+	switch {
+	case lost != nil && (err == nil || errors.Is(err, cause)):
+		return a.fail(lost)
+	case err == nil:
+		return caisson.ExitOK
+	case lost != nil:
+		a.fail(lost)
+	}
+	switch {
+	case errors.As(err, &exit):
 		if exit.err != nil {
 			a.fail(exit.err)
 		}
@@ -77,7 +89,11 @@ func (a *app) fail(err error) int {
 		raw, _ := json.Marshal(map[string]any{"error": e})
 		fmt.Fprintf(a.io.Err, "%s\n", raw)
 	} else {
-		fmt.Fprintf(a.io.Err, "caisson: %s [%s]\n", printable(e.Error()), e.Code)
+		first, more, _ := strings.Cut(printable(e.Error()), "\n") // what is listed follows
+		fmt.Fprintf(a.io.Err, "caisson: %s [%s]\n", first, e.Code)
+		if more != "" {
+			fmt.Fprintf(a.io.Err, "%s\n", more)
+		}
 		if hint := e.HintText(); hint != "" {
 			fmt.Fprintf(a.io.Err, "  %s\n", printable(hint))
 		}
@@ -97,29 +113,43 @@ agent wants is judged by policy, asked of you where policy says so, recorded
 before it happens, and done inside the boundary.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       caisson.Version,
+		Version:       versionLine(),
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON: one object, or one a line")
 	root.SetFlagErrorFunc(usageOf)
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
 		a.runCommand(), a.runsCommand(), a.reviewCommand(), a.sandboxCommand(), a.serveCommand(), a.workspaceCommand(), a.taskCommand(), a.policyCommand(),
 		a.auditCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand(),
 	)
+	if a.out != nil {
+		root.SetOut(a.out) // before who keeps it
+	}
 	root.InitDefaultCompletionCmd()
+	a.completeAll(root)
 	strict(root)
 	return root
 }
 
 // strict makes wrong arguments and unknown sub-commands usage errors.
 func strict(cmd *cobra.Command) {
+	if cmd.Args == nil && !cmd.HasSubCommands() {
+		cmd.Args = cobra.ArbitraryArgs
+	}
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
-			if err != nil && cmd.HasAvailableSubCommands() && len(args) > 0 {
+			group := cmd.HasAvailableSubCommands()
+			if err != nil && group && len(args) > 0 {
 				return usage(err).WithHint("%s", commandsLike(cmd, args[0]))
+			}
+			if err == nil {
+				err = given(cmd, args)
+			} else if !group {
+				err = miscounted(cmd, check, args)
 			}
 			if err != nil {
 				return usageOf(cmd, err)
@@ -137,8 +167,11 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help() // only writes to the output that was given
-			return usage(errors.New("name a command"))
+			if asJSON, err := cmd.Flags().GetBool("json"); err == nil && !asJSON {
+				cmd.SetOut(cmd.ErrOrStderr()) // it was not asked for
+				_ = cmd.Help()                // only writes there
+			}
+			return usage(errors.New("name a command")).WithHint("%s", commandsLike(cmd, ""))
 		},
 	}
 	cmd.AddCommand(subs...)
@@ -148,7 +181,7 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 // commandsLike names what somebody may have meant who named a command that is none.
 func commandsLike(cmd *cobra.Command, name string) string {
 	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+	if near := cmd.SuggestionsFor(name); name != "" && len(near) > 0 {
 		return fmt.Sprintf("Did you mean `%s %s`?", cmd.CommandPath(), strings.Join(near, "` or `"+cmd.CommandPath()+" "))
 	}
 	var all []string
@@ -171,6 +204,9 @@ func usageOf(cmd *cobra.Command, err error) error {
 
 // host opens the host for one command.
 func (a *app) host(ctx context.Context) (*host.Host, error) {
+	if a.io.Dir == "" {
+		return nil, caisson.Errorf(caisson.CodeNotFound, "the directory that you stand in is not there any more, or cannot be read").WithHint("Go to another.")
+	}
 	opts := host.Options{Env: a.io.Env, Dir: a.io.Dir, Notice: a.notice, KeepTrash: a.keepTrash, Leave: a.leave}
 	if a.harmless {
 		opts.Unread = a.sayUnread
@@ -206,10 +242,10 @@ func (a *app) with(use func(ctx context.Context, h *host.Host, args []string) er
 // print writes v as one line of JSON with --json, else calls human.
 func (a *app) print(v any, human func(w io.Writer)) error {
 	if !a.json {
-		human(a.io.Out)
+		human(a.out)
 		return nil
 	}
-	return encode(a.io.Out, v)
+	return encode(a.out, v)
 }
 
 // encode writes v as one line of JSON.
@@ -222,11 +258,11 @@ func encode(w io.Writer, v any) error {
 // printEach writes each value as a line of JSON with --json, else calls human once.
 func printEach[T any](a *app, list []T, human func(w io.Writer)) error {
 	if !a.json {
-		human(a.io.Out)
+		human(a.out)
 		return nil
 	}
 	for _, v := range list {
-		if err := encode(a.io.Out, v); err != nil {
+		if err := encode(a.out, v); err != nil {
 			return err
 		}
 	}

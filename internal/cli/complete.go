@@ -1,7 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"regexp"
+	"runtime"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/host"
@@ -46,13 +50,25 @@ func reviewNames(ctx context.Context, h *host.Host, _ string) ([]string, error) 
 	return names, err
 }
 
-func workspaceNames(ctx context.Context, h *host.Host, _ string) ([]string, error) {
+func workspaceNames(ctx context.Context, h *host.Host, prefix string) ([]string, error) {
 	list, err := h.ListWorkspaces(ctx, false)
 	var names []string
 	for _, ws := range list {
-		names = append(names, ws.Name+"\t"+line(ws.Branch, 50))
+		names = append(names, byBranch(ws.Name, ws.Branch, prefix))
 	}
 	return names, err
+}
+
+// plainBranch is a name that needs no quotes in a shell.
+var plainBranch = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._/-]*$`)
+
+// byBranch completes what is known by its branch too, to that where a person has
+// begun to type it.
+func byBranch(name, branch, prefix string) string {
+	if prefix != "" && strings.HasPrefix(branch, prefix) && plainBranch.MatchString(branch) {
+		return branch + "\t" + name
+	}
+	return name + "\t" + line(branch, 50)
 }
 
 func sessionNames(ctx context.Context, h *host.Host, prefix string) ([]string, error) {
@@ -66,11 +82,48 @@ func sessionNames(ctx context.Context, h *host.Host, prefix string) ([]string, e
 	return names, err
 }
 
-func boxNames(ctx context.Context, h *host.Host, _ string) ([]string, error) {
+func boxNames(ctx context.Context, h *host.Host, prefix string) ([]string, error) {
 	list, err := h.ListBoxes(ctx, false)
 	var names []string
 	for _, v := range list {
-		names = append(names, string(v.ID)+"\t"+line(plain(v.Want), 50))
+		names = append(names, byBranch(string(v.ID), cmp.Or(v.Branch, plain(v.Want)), prefix))
 	}
 	return names, err
+}
+
+// command completes a reference, and after it what any shell would: a command of
+// which only the inside knows more.
+func (a *app) command(ref cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return ref(cmd, args, prefix)
+	}
+}
+
+// completeAll gives each command and flag that takes no file a completion of its own.
+func (a *app) completeAll(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil && cmd.Annotations[texts] == "" {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	preset := []string{"supervised", "sandboxed", "unattended"}
+	var controls []string
+	for _, c := range caisson.Controls() {
+		controls = append(controls, string(c))
+	}
+	for flag, words := range map[string][]string{
+		"engine": caisson.EngineNames(runtime.GOOS), "preset": preset, "require": controls,
+		"workspace-mode": {string(caisson.WorkspaceWorktree), string(caisson.WorkspaceClone)}, "mode": {"merge", "squash", "rebase"},
+	} {
+		if cmd.Flags().Lookup(flag) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+		}
+	}
+	if cmd.Flags().Lookup("run") != nil {
+		_ = cmd.RegisterFlagCompletionFunc("run", a.complete(runNames)) // as above
+	}
+	for _, sub := range cmd.Commands() {
+		a.completeAll(sub)
+	}
 }

@@ -20,7 +20,7 @@ func (a *app) policyCheck() *cobra.Command {
 	var want host.PolicyQuestion
 	var input string
 	cmd := &cobra.Command{
-		Use: "check [COMMAND LINE]", Short: "Read the policy files, and explain what they say of a call", Args: cobra.ArbitraryArgs,
+		Use: "check [COMMAND LINE]", Short: "Read the policy files, and explain what they say of a call", Args: cobra.ArbitraryArgs, Annotations: textsFrom(1),
 		Long: `Read the policy files that are in force here and say whether they are valid.
 With a command line (or --tool and --input): which layer and rule decide, why,
 and what the line was read as. Exit: 0 allow, 77 deny, 75 review.`,

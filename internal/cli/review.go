@@ -166,7 +166,7 @@ func (a *app) reviewDetails(w io.Writer, r caisson.Review, now time.Time) {
 func (a *app) decide(use, short, example string, setUp func(cmd *cobra.Command) func(r caisson.Review, args []string) (caisson.Decision, error), args cobra.PositionalArgs) *cobra.Command {
 	var digest string
 	var resume bool
-	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: args, ValidArgsFunction: a.complete(reviewNames)}
+	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: args, ValidArgsFunction: a.complete(reviewNames), Annotations: textsFrom(1)}
 	build := setUp(cmd)
 	cmd.Flags().StringVar(&digest, "digest", "", "decide only if the review's digest is this one")
 	cmd.Flags().BoolVar(&resume, "resume", false, "drive the run on, in this process, if nobody does")

@@ -3,10 +3,12 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -25,7 +27,7 @@ func (a *app) runCommand() *cobra.Command {
 	var require []string
 	cmd := &cobra.Command{
 		Use:   "run [flags] PROMPT | run [flags] -- COMMAND…",
-		Short: "Run an agent in a sandbox around a new worktree",
+		Short: "Run an agent in a sandbox around a new worktree", Annotations: textsFrom(0),
 		Long: `Run an agent: the built-in one on a model with a PROMPT, or any program after
 "--". It works in a git worktree on a branch of its own, inside a sandbox. What
 it does is printed a line a call; what policy wants reviewed is asked here on a
@@ -126,7 +128,7 @@ func (a *app) run(ctx context.Context, h *host.Host, want host.RunRequest, detac
 // resume drives a run that exists.
 func (a *app) resume(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
 	if r.State.Terminal() {
-		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State)
+		return caisson.Errorf(caisson.CodeStateInvalid, "run %s has ended: %s", r.ID, r.State).WithHint("Begin another; `caisson runs show %s` shows what it did.", r.ID)
 	}
 	if r.Spec.Session == caisson.SessionServed {
 		return a.start(ctx, h, r, host.StartOptions{})
@@ -205,7 +207,11 @@ func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host
 	}
 	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) {
 		if within {
-			return h.DriveServed(ctx, r.ID, host.Streams{In: a.io.In, Out: a.io.Out, Err: a.io.Err})
+			ended, err := h.DriveServed(ctx, r.ID, host.Streams{In: a.io.In, Out: a.io.Out, Err: a.io.Err})
+			if errors.Is(err, syscall.EPIPE) { // as the kernel ends who writes to a pipe that nobody reads
+				err = &exitError{status: 128 + int(syscall.SIGPIPE)}
+			}
+			return ended, err
 		}
 		return h.Drive(ctx, r.ID, opts)
 	})
@@ -238,6 +244,9 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 	case !own:
 		var text strings.Builder
 		a.summary(&text, r)
+		if e := notStarted(calls); e != nil && e.HintText() != "" && r.State.Terminal() {
+			fmt.Fprintf(&text, "  %s\n", printable(e.HintText()))
+		}
 		w.to.line("%s", strings.TrimSuffix(text.String(), "\n"))
 	}
 	return cmp.Or(why, status(exitOf(r)))
@@ -282,8 +291,8 @@ func exitOf(r caisson.Run) int {
 
 // summary says how a run stands and how to go on.
 func (a *app) summary(w io.Writer, r caisson.Run) {
-	fmt.Fprintf(w, "  run %s  %s after %s, %d turns\n", r.ID, a.runState(r), r.Active.Round(100*time.Millisecond), r.Turns)
-	if r.Text != "" && r.State != caisson.RunSucceeded {
+	fmt.Fprintf(w, "  run %s  %s after %s, %s\n", r.ID, a.runState(r), r.Active.Round(100*time.Millisecond), counted(r.Turns, "turn", "turns"))
+	if r.Text != "" && r.Text != string(r.State) && r.State != caisson.RunSucceeded {
 		fmt.Fprintf(w, "  %s\n", line(r.Text, 300))
 	}
 	switch {

@@ -76,7 +76,7 @@ func (a *app) runTable(w io.Writer, runs []caisson.Run, left map[caisson.RunID]b
 	}
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, r := range runs {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d turns\t%s ago\t%s\n", r.ID, a.runState(r)+leftText(left[r.ID]), r.Spec.Engine, r.Turns, span(now.Sub(r.Created)), line(wantOf(r), 60))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s ago\t%s\n", r.ID, a.runState(r)+leftText(left[r.ID]), r.Spec.Engine, counted(r.Turns, "turn", "turns"), span(now.Sub(r.Created)), line(wantOf(r), 60))
 	}
 	_ = tw.Flush() // writes to w, whose errors the last write shows
 }
@@ -137,7 +137,7 @@ func (a *app) runDetails(w io.Writer, v host.RunView, left bool) {
 		fmt.Fprintf(w, "  workspace  %s on branch %s from %s\n", printable(v.Workspace.Path), printable(v.Workspace.Branch), v.Workspace.Base[:min(12, len(v.Workspace.Base))])
 	}
 	fmt.Fprintf(w, "  sandbox    %s\n", a.isolationLine(r.Spec.Engine, v.Isolation))
-	fmt.Fprintf(w, "  used       %s, %d turns, %d calls, %s running\n", tokensText(v.Pool.Used), v.Pool.Used.Turns, v.Pool.Used.Calls, r.Active.Round(100*time.Millisecond))
+	fmt.Fprintf(w, "  used       %s, %s, %s, %s running\n", tokensText(v.Pool.Used), counted(v.Pool.Used.Turns, "turn", "turns"), counted(v.Pool.Used.Calls, "call", "calls"), r.Active.Round(100*time.Millisecond))
 	tree := ""
 	if v.Workspace != nil {
 		tree = v.Workspace.Path

@@ -123,7 +123,7 @@ func (a *app) boxDetails(w io.Writer, v host.BoxView) {
 
 // servedDetails tells of a sandbox that is kept open.
 func (a *app) servedDetails(w io.Writer, v host.BoxView) {
-	fmt.Fprintf(w, "  kept open  generation %d, %d sessions in it\n", v.Served.Generation, len(v.Served.Sessions))
+	fmt.Fprintf(w, "  kept open  generation %d, %s in it\n", v.Served.Generation, counted(len(v.Served.Sessions), "session", "sessions"))
 	for _, run := range v.Served.Sessions {
 		fmt.Fprintf(w, "  session    %s\n", run)
 	}

@@ -86,12 +86,12 @@ Without a terminal, its input, output and errors are those of this command, byte
 for byte, and the end of this command ends it.` + sessionText + `
 
 Exit: the command's own status, 128+n for a signal; 0 when you leave it to itself;
-75 where policy wants it reviewed first.`,
+75 where policy wants it reviewed first, or its output cannot be written.`,
 		Example: `  caisson sandbox exec -- go test ./...
   caisson sandbox exec caisson/r7k2 git log --oneline
   tar c . | caisson sandbox exec --no-workspace -- tar x
   caisson sandbox exec -d r7k2 -- make watch`,
-		Args: cobra.ArbitraryArgs,
+		Args: cobra.ArbitraryArgs, Annotations: textsFrom(1), ValidArgsFunction: a.command(a.complete(workspaceNames)),
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVarP(&f.streamed, "no-terminal", "T", false, "no terminal inside, also on one")
@@ -163,6 +163,18 @@ func unbegun(r caisson.Run, calls []caisson.CallRecord) error {
 	if r.Spec.Session == "" || !r.State.Terminal() || r.Cause != "" || len(calls) == 0 {
 		return nil
 	}
+	why := notStarted(calls)
+	if why == nil {
+		return nil
+	}
+	return &exitError{status: exitOf(r), err: why}
+}
+
+// notStarted returns why the last of these calls, a command, could not be started.
+func notStarted(calls []caisson.CallRecord) *caisson.Error {
+	if len(calls) == 0 {
+		return nil
+	}
 	last := calls[len(calls)-1]
 	if last.State.Outcome() != caisson.OutcomeNotStarted || last.Result == nil || last.Result.Error == nil {
 		return nil
@@ -170,12 +182,13 @@ func unbegun(r caisson.Run, calls []caisson.CallRecord) error {
 	why := *last.Result.Error
 	switch {
 	case why.Hint != "":
-	case why.Code == caisson.CodeNotFound:
-		why.Hint = "Only what is inside can be run: programs of the system, or of the engine's image, and those in the workspace."
+	case why.Code == caisson.CodeNotFound: // as most agents are installed
+		why.Hint = "Only what is inside can be run: programs of the system, or of the engine's image, and those in the workspace. " +
+			"One of your home is inside where `mounts:` in your config lends its directory; name it by its path then."
 	case why.Code == caisson.CodePathInvalid:
 		why.Hint = "It must be a file that may be executed."
 	}
-	return &exitError{status: exitOf(r), err: &why}
+	return &why
 }
 
 // sandboxServe is the process that holds a session.

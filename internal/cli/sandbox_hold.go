@@ -31,7 +31,7 @@ was killed is ended by the next command, with all that COMMAND started.
 Exit: COMMAND's own status, 128+n for a signal; 124 when its time was over; 75 where
 somebody else has the workspace, or it could not be restored.`,
 		Example: "  caisson sandbox hold fix-parser --reason 'resolve conflicts' --for 10m -- git rebase main\n  caisson sandbox hold fix-parser --reason review -- bash",
-		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: a.complete(boxNames),
+		Args:    cobra.MinimumNArgs(2), Annotations: textsFrom(1), ValidArgsFunction: a.command(a.complete(boxNames)),
 	}
 	cmd.Flags().StringVar(&want.Reason, "reason", "", "why, for others to read (required)")
 	cmd.Flags().DurationVar(&want.For, "for", defaultHold, "time after which COMMAND is ended")
@@ -47,7 +47,12 @@ somebody else has the workspace, or it could not be restored.`,
 		if err != nil {
 			var named *caisson.CauseError
 			if errors.As(context.Cause(ctx), &named) && caisson.CodeOf(err) == caisson.CodeCancelled {
-				return caisson.Errorf(caisson.CodeInterrupted, "%s was ended, and the sandbox is open again", want.Argv[0])
+				return caisson.Errorf(caisson.CodeInterrupted, "%s was ended, and the sandbox is open again", want.Argv[0]).
+					WithHint("What it changed is in the workspace: `caisson workspace diff %s`.", want.Ref)
+			}
+			if named != nil && errors.Is(err, context.Canceled) && caisson.CodeOf(err) == caisson.CodeInternal {
+				return caisson.Errorf(caisson.CodeInterrupted, "it was interrupted while the sandbox was being stopped for it").
+					WithHint("`caisson sandbox start %s` opens it again, where it was stopped.", want.Ref)
 			}
 			return err
 		}

@@ -77,9 +77,9 @@ func (a *app) mayRemove(list []host.BoxRemoval, want host.BoxRemoveRequest, yes 
 		return nil
 	}
 	if !a.terminal() {
-		return usage(fmt.Errorf("%d sandboxes would be removed, with %d sessions in them: say --yes", len(list), sessions))
+		return usage(fmt.Errorf("%s would be removed, with %s: say --yes", counted(len(list), "sandbox", "sandboxes"), counted(sessions, "session", "sessions")))
 	}
-	a.showBoxRemovals(a.io.Out, list)
+	a.showBoxRemovals(a.out, list)
 	if !a.confirm("Remove them?") {
 		return caisson.Errorf(caisson.CodeCancelled, "nothing was removed")
 	}

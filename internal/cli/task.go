@@ -69,7 +69,7 @@ func (a *app) taskNew() *cobra.Command {
 	var n task.Draft
 	var kind string
 	cmd := &cobra.Command{
-		Use: "new TITLE", Short: "Create a task", Args: cobra.ExactArgs(1),
+		Use: "new TITLE", Short: "Create a task", Args: cobra.ExactArgs(1), Annotations: textsFrom(0),
 		Long: `Create a task in the repository that you stand in. Its branch is made from its
 type and title; nothing is done in git. With --key the same command again gives
 the same task, and another one of that key is an error.`,
@@ -239,7 +239,7 @@ func (a *app) taskMove(m task.Move, use, short, example string) *cobra.Command {
 	case task.Activate, task.Archive:
 	}
 	return &cobra.Command{
-		Use: use, Short: short, Args: args, Example: example, ValidArgsFunction: a.complete(taskNames),
+		Use: use, Short: short, Args: args, Example: example, ValidArgsFunction: a.complete(taskNames), Annotations: textsFrom(1),
 		RunE: a.withTask(func(ctx context.Context, h *host.Host, t caisson.Task, rest []string) error {
 			moved, err := h.Tasks().Move(ctx, t.ID, task.Wanted{Move: m, By: h.Me(), Text: strings.Join(rest, " ")})
 			if err != nil {

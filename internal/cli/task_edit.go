@@ -27,7 +27,7 @@ func (a *app) edits(ctx context.Context, h *host.Host, edit caisson.TaskEdit, sa
 
 func (a *app) taskNote() *cobra.Command {
 	return &cobra.Command{
-		Use: "note REF TEXT", Short: "Add a note to a task's history", Args: cobra.ExactArgs(2), ValidArgsFunction: a.complete(taskNames),
+		Use: "note REF TEXT", Short: "Add a note to a task's history", Args: cobra.ExactArgs(2), Annotations: textsFrom(1), ValidArgsFunction: a.complete(taskNames),
 		Example: "  caisson task note 1 'the old parser is still used by the importer'",
 		RunE: a.withTask(func(ctx context.Context, h *host.Host, t caisson.Task, rest []string) error {
 			return a.edits(ctx, h, task.Note(t.ID, h.Me(), rest[0]), "noted")
@@ -39,7 +39,7 @@ func (a *app) taskFinding() *cobra.Command {
 	var severity, reason string
 	var fixed, open int
 	cmd := &cobra.Command{
-		Use: "finding REF [TEXT]", Short: "Record something that is wrong, or say that it is fixed", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.complete(taskNames),
+		Use: "finding REF [TEXT]", Short: "Record something that is wrong, or say that it is fixed", Args: cobra.RangeArgs(1, 2), Annotations: textsFrom(1), ValidArgsFunction: a.complete(taskNames),
 		Long: `Record something that is wrong: a blocker, major or minor finding. A task with an
 open blocker or major finding is not complete. --fixed and --open say what became
 of one; see ` + "`caisson task waive`" + ` for one that stays as it is.`,
@@ -99,7 +99,7 @@ func (a *app) taskCriteria() *cobra.Command {
 
 func (a *app) taskArtifact() *cobra.Command {
 	return &cobra.Command{
-		Use: "artifact REF NAME [FILE]", Short: "Hand in a text that a stage is to produce", Args: cobra.RangeArgs(2, 3), ValidArgsFunction: a.complete(taskNames),
+		Use: "artifact REF NAME [FILE]", Short: "Hand in a text that a stage is to produce", Args: cobra.RangeArgs(2, 3), ValidArgsFunction: a.command(a.complete(taskNames)),
 		Long:    `Hand in a text that a stage is to produce, from a file or, without one, from the input.`,
 		Example: "  caisson task artifact 1 plan plan.md",
 		RunE: a.withTask(func(ctx context.Context, h *host.Host, t caisson.Task, rest []string) error {

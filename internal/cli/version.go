@@ -18,7 +18,12 @@ func (a *app) versionCommand() *cobra.Command {
 				Go      string `json:"go"`
 				System  string `json:"system"`
 			}{caisson.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			return a.print(v, func(w io.Writer) { fmt.Fprintf(w, "caisson %s (%s, %s)\n", v.Version, v.Go, v.System) })
+			return a.print(v, func(w io.Writer) { fmt.Fprintln(w, versionLine()) })
 		},
 	}
+}
+
+// versionLine is what "version" and --version print.
+func versionLine() string {
+	return fmt.Sprintf("caisson %s (%s, %s/%s)", caisson.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

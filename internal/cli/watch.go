@@ -31,7 +31,7 @@ type watch struct {
 // newWatch shows a run from here on. What a foreign agent prints is its own:
 // ours goes to stderr then, and is quiet where that is no terminal.
 func (a *app) newWatch(ctx context.Context, h *host.Host, r caisson.Run) *watch {
-	w := &watch{a: a, h: h, run: r, seq: r.Events, foreign: len(r.Spec.Argv) > 0, to: &console{out: a.io.Out}, json: a.io.Out}
+	w := &watch{a: a, h: h, run: r, seq: r.Events, foreign: len(r.Spec.Argv) > 0, to: &console{out: a.out}, json: a.out}
 	if w.foreign {
 		w.to.out, w.json = a.io.Err, a.io.Err
 	}

@@ -122,7 +122,7 @@ func exportedText(e host.Exported) string {
 	return b.String()
 }
 
-func counted(n int, one, more string) string {
+func counted[N int | int64](n N, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}

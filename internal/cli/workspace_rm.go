@@ -60,7 +60,7 @@ branch or a remote has its commits.`,
 // remove removes what was looked at, after a question where one may be asked.
 func (a *app) remove(ctx context.Context, h *host.Host, removals []host.Removal) error {
 	if len(removals) == 1 && removals[0].Askable {
-		a.showRemovals(a.io.Out, removals)
+		a.showRemovals(a.out, removals)
 		if !a.confirm("Move it to the trash with all of that?") {
 			return removals[0].Err()
 		}
@@ -126,10 +126,10 @@ func (a *app) showRemovals(w io.Writer, removals []host.Removal) {
 // typed before the question was there is no answer to it.
 func (a *app) confirm(question string) bool {
 	_ = unix.IoctlSetInt(int(a.io.In.Fd()), unix.TCFLSH, unix.TCIFLUSH) // it is a terminal
-	fmt.Fprintf(a.io.Out, "%s [y/N] ", question)
+	fmt.Fprintf(a.out, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(a.io.In).ReadString('\n')
 	if err != nil {
-		fmt.Fprintln(a.io.Out)
+		fmt.Fprintln(a.out)
 		return false
 	}
 	answer = strings.ToLower(strings.TrimSpace(answer))
@@ -250,7 +250,7 @@ func (a *app) prunable(ctx context.Context, h *host.Host, args []string, all, ye
 			if yes || !a.terminal() {
 				return nil, keptInTrash([]host.Trash{t})
 			}
-			fmt.Fprintf(a.io.Out, "%s holds %s.\n", printable(t.Workspace.Name), printable(holds(t)))
+			fmt.Fprintf(a.out, "%s holds %s.\n", printable(t.Workspace.Name), printable(holds(t)))
 			if !a.confirm("Remove it for good?") {
 				return nil, keptInTrash([]host.Trash{t})
 			}

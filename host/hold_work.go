@@ -210,7 +210,7 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 	defer opener.Close()
 	terminal, given := foreground(want.Streams.In)
 	command := process.Command{
-		Path: "/bin/sh", Args: append([]string{"-c", heldScript, "sh", program}, want.Argv[1:]...), Env: os.Environ(), Dir: ws.Path,
+		Path: "/bin/sh", Args: append([]string{"-c", heldScript, "sh", program}, want.Argv[1:]...), Env: append(os.Environ(), process.Mark(hold.Instance)), Dir: ws.Path,
 		Files: []*os.File{gate}, Attr: terminal,
 	}
 	if s := want.Streams; s.In != nil {
@@ -247,11 +247,22 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 	awake()
 	pass("host.hold.worked")
 	done.Exit = status.Code
+	var leftErr error
+	if err != nil { // it was ended, and what is cut off from it is too
+		leftErr = endHeld(ctx, hold.Instance)
+	}
 	if caisson.CodeOf(err) == caisson.CodeDeadline {
 		done.Over = true
 		err = caisson.Errorf(caisson.CodeDeadline, "the hold's time of %s was over, and its command was ended", want.For)
 	}
-	return done, err
+	return done, errors.Join(err, leftErr)
+}
+
+// endHeld ends what the command of a hold has left, in the time of restoring.
+func endHeld(ctx context.Context, by caisson.InstanceID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoring)
+	defer cancel()
+	return process.EndMarked(ctx, by)
 }
 
 // awakePause is how soon a command goes on that was stopped at its terminal.

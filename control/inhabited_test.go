@@ -45,7 +45,7 @@ func TestWokenSeldomWhileEmpty(t *testing.T) {
 // it wrote may be there; what was before that, and a time in which nobody was
 // inside, is none.
 func TestStallsCountWhileInhabited(t *testing.T) {
-	var now time.Duration = time.Hour
+	now := time.Hour
 	s := New(Options{Ledger: unasked{}, Watcher: silent{}, Boot: func() time.Duration { return now }})
 	b := &Broker{s: s, o: Sandbox{Empty: true}}
 	s.add(b)

@@ -7,3 +7,6 @@ func (s *Service) Tick(ctx context.Context) {
 	s.tick(ctx)
 	s.looks.Wait()
 }
+
+// Left tells whether something may lie in the channel.
+func (b *Broker) Left() bool { return b.unseen.Load() || b.behind.Load() }

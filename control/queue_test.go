@@ -1,6 +1,9 @@
 package control_test
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -158,6 +161,46 @@ func TestQuiesce(t *testing.T) {
 	b.Resume()
 	if a := w.answer(later); a.State != caisson.AnswerCompleted {
 		t.Errorf("afterwards: %+v", a)
+	}
+}
+
+// A stall counts for what came while the broker was quiet, also where its client has
+// ended since and nobody is inside.
+func TestStallWhileQuiet(t *testing.T) {
+	w := newWorld(t)
+	w.sandbox.Empty = true
+	b := w.start()
+	b.Inhabited(true)
+	w.tickNow()
+	if err := b.Quiesce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Written elsewhere: no other event tells of it than that it has come.
+	id, elsewhere := newRequestID(), filepath.Join(w.dir, "request")
+	body, err := json.Marshal(w.request(id, "count", `{}`))
+	if err == nil {
+		err = os.WriteFile(elsewhere, body, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(elsewhere, filepath.Join(w.channel(), caisson.ControlRequests, string(id)+".json"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Inhabited(false)
+	for end := time.Now().Add(10 * time.Second); !b.Left(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Error("what came is not known of")
+			break
+		}
+	}
+	for range 3 {
+		w.tickNow()
+	}
+	w.boot.Add(int64(time.Hour))
+	b.Resume()
+	if code := w.refused(id); code != caisson.CodeRequestExpired || w.done(id) != 0 {
+		t.Errorf("it is %q, done %d times", code, w.done(id))
 	}
 }
 

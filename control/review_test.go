@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -85,6 +86,59 @@ func TestApprovedWhileTheRunWaits(t *testing.T) {
 	w.tickNow()
 	if a := w.answer(id); a.State != caisson.AnswerCompleted || w.done(id) != 1 || holds.Load() != 1 {
 		t.Errorf("%+v, done %d times, made ready %d times", a, w.done(id), holds.Load())
+	}
+}
+
+// since is a ledger in which something happens just after the run was read.
+type since struct {
+	caisson.Ledger
+	read atomic.Pointer[func()] // once
+}
+
+func (l *since) Run(ctx context.Context, id caisson.RunID) (caisson.Run, error) {
+	r, err := l.Ledger.Run(ctx, id)
+	if read := l.read.Swap(nil); read != nil {
+		(*read)()
+	}
+	return r, err
+}
+
+// What was approved while the run takes no calls begins when it does again, and not
+// with the next round: also where it is being tried just then.
+func TestApprovedBeginsWithTheRun(t *testing.T) {
+	for _, tried := range []bool{true, false} {
+		t.Run(fmt.Sprintf("tried=%v", tried), func(t *testing.T) {
+			w := newWorld(t)
+			l := &since{Ledger: w.ledger}
+			w.through = l
+			b := w.start()
+			id := w.ask("gated", `{}`)
+			review := w.accepted(id).Review
+			w.await("that it waits", func() bool { return len(b.Status().Waiting) == 1 })
+			if _, err := w.ledger.MoveRun(t.Context(), w.drive, caisson.RunMove{To: caisson.RunWaiting, Stop: caisson.StopWaiting}); err != nil {
+				t.Fatal(err)
+			}
+			again := func() {
+				if _, err := w.ledger.MoveRun(t.Context(), w.drive, caisson.RunMove{To: caisson.RunRunning}); err != nil {
+					t.Error(err)
+				}
+				b.Again()
+			}
+			if !tried {
+				l.read.Store(new(func() {
+					again()
+					time.Sleep(50 * time.Millisecond) // that is over by now
+				}))
+			}
+			w.decide(review, caisson.Decision{Kind: caisson.Approve})
+			if tried {
+				w.await("that it was tried", func() bool { s := b.Status(); return len(s.Waiting)+s.Queued+s.Running == 0 })
+				again()
+			}
+			if a := w.answer(id); a.State != caisson.AnswerCompleted || w.done(id) != 1 {
+				t.Errorf("%+v, done %d times", a, w.done(id))
+			}
+		})
 	}
 }
 

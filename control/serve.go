@@ -106,6 +106,7 @@ func (b *Broker) serve(ctx context.Context, r *request) {
 		b.putBack(r)
 		return
 	}
+	agains := b.agains.Load()
 	settled, err := b.o.Door.Settle(ctx, []airlock.Request{{
 		ID: r.record.Call, Name: r.record.Verb, Tool: b.verb(r.record.Verb), Input: string(r.input), Strict: true, New: !r.resumed, Ask: func() error { return b.mayAsk(r) }, Begin: func() error { return b.mayBegin(ctx) },
 	}})
@@ -131,6 +132,9 @@ func (b *Broker) serve(ctx context.Context, r *request) {
 		// is true with the next tick, or when the broker ends.
 		b.mendLater(r.record.ID)
 		b.over(r)
+		if b.agains.Load() != agains { // it was looked for what is to be tried again, and this was not yet
+			signal(b.ticks)
+		}
 	}
 	if settled.Abort && b.o.Aborted != nil {
 		b.o.Aborted()
@@ -150,6 +154,13 @@ func (b *Broker) mayBegin(ctx context.Context) error {
 	default:
 		return caisson.Errorf(caisson.CodeStateInvalid, "run %s starts no call while it is %s", run.ID, run.State)
 	}
+}
+
+// Again has what is tried again with each tick tried now: the run takes calls
+// again.
+func (b *Broker) Again() {
+	b.agains.Add(1)
+	signal(b.ticks)
 }
 
 // putBack has a request wait until the broker is healthy again.

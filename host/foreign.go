@@ -132,6 +132,9 @@ func (s *session) move(ctx context.Context, move caisson.RunMove) error {
 		move.Text = hide(move.Text)
 	}
 	_, err := s.host.Ledger.MoveRun(ctx, s.drive, move)
+	if err == nil && move.To == caisson.RunRunning && s.broker != nil {
+		s.broker.Again() // what was approved meanwhile may begin
+	}
 	return err
 }
 

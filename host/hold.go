@@ -157,6 +157,9 @@ func (h *Host) holdRemains(ctx context.Context) ([]remain, error) {
 
 // breakHold ends a hold whose holder is dead, or did not end it in its time.
 func (h *Host) breakHold(ctx context.Context, hold Hold) error {
+	if process.Marked(hold.Instance) || hold.Command != nil && process.From(*hold.Command) {
+		return nil // it would be ended in the middle of it; who comes from elsewhere does it
+	}
 	inst, err := h.Ledger.Instance(ctx, hold.Instance)
 	if err != nil {
 		return err
@@ -187,6 +190,9 @@ func (h *Host) breakHold(ctx context.Context, hold Hold) error {
 			return nil
 		}
 		return err
+	}
+	if err = process.EndMarked(ctx, hold.Instance); err != nil {
+		return errors.Join(err, use.Close())
 	}
 	if h.restore(ctx, ws, &hold) == nil { // else it says itself what is left to do
 		err = h.holds().drop(string(hold.Workspace))

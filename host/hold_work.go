@@ -39,6 +39,8 @@ type Held struct {
 	After  string        `json:"after"`
 	// Over: its time was over, and it was ended.
 	Over bool `json:"over,omitempty"`
+	// Amiss is what is not as it should be of the sandbox, which is open again.
+	Amiss []Finding `json:"amiss,omitempty"`
 }
 
 // maxHold bounds a hold: who needs a day stops the sandbox.
@@ -91,7 +93,8 @@ func (h *Host) HoldServed(ctx context.Context, want HoldRequest) (Held, error) {
 	if err != nil {
 		err = errors.Join(err, h.holds().drop(string(hold.Workspace)))
 		if stopped {
-			err = errors.Join(err, h.reopen(context.WithoutCancel(ctx), hold))
+			_, openErr := h.reopen(context.WithoutCancel(ctx), hold)
+			err = errors.Join(err, openErr)
 		}
 		return Held{}, err
 	}
@@ -103,7 +106,9 @@ func (h *Host) HoldServed(ctx context.Context, want HoldRequest) (Held, error) {
 	}
 	pass("host.hold.restored")
 	done.After, err = h.workspaces.Tip(after, ws)
-	return done, errors.Join(workErr, err, h.reopen(after, hold))
+	amiss, openErr := h.reopen(after, hold)
+	done.Amiss = amiss
+	return done, errors.Join(workErr, err, openErr)
 }
 
 // holdable returns the sandbox that ref means and its workspace.
@@ -205,7 +210,7 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 	defer opener.Close()
 	terminal, given := foreground(want.Streams.In)
 	command := process.Command{
-		Path: "/bin/sh", Args: append([]string{"-c", heldScript, "sh", program}, want.Argv[1:]...), Env: os.Environ(), Dir: ws.Path,
+		Path: "/bin/sh", Args: append([]string{"-c", heldScript, "sh", program}, want.Argv[1:]...), Env: append(os.Environ(), process.Mark(hold.Instance)), Dir: ws.Path,
 		Files: []*os.File{gate}, Attr: terminal,
 	}
 	if s := want.Streams; s.In != nil {
@@ -242,11 +247,22 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 	awake()
 	pass("host.hold.worked")
 	done.Exit = status.Code
+	var leftErr error
+	if err != nil { // it was ended, and what is cut off from it is too
+		leftErr = endHeld(ctx, hold.Instance)
+	}
 	if caisson.CodeOf(err) == caisson.CodeDeadline {
 		done.Over = true
 		err = caisson.Errorf(caisson.CodeDeadline, "the hold's time of %s was over, and its command was ended", want.For).WithHint("Give it more time with `--for`. What it changed is in the workspace.")
 	}
-	return done, err
+	return done, errors.Join(err, leftErr)
+}
+
+// endHeld ends what the command of a hold has left, in the time of restoring.
+func endHeld(ctx context.Context, by caisson.InstanceID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoring)
+	defer cancel()
+	return process.EndMarked(ctx, by)
 }
 
 // awakePause is how soon a command goes on that was stopped at its terminal.
@@ -317,20 +333,32 @@ func foreground(in *os.File) (attr *unix.SysProcAttr, back func()) {
 	return &unix.SysProcAttr{Setpgid: true, Foreground: true, Ctty: fd}, func() { takeTerminal(fd, group) }
 }
 
-// reopen starts the sandbox again, waits until its channel is healthy, and ends
-// the hold.
-func (h *Host) reopen(ctx context.Context, hold Hold) error {
+// reopen starts the sandbox again, and ends the hold. An error says that it is not
+// open, or that its channel is not healthy; what else is amiss is no fault of the
+// hold's, and may have been so before.
+func (h *Host) reopen(ctx context.Context, hold Hold) (amiss []Finding, err error) {
 	started, err := h.StartServed(ctx, hold.Run, StartOptions{})
-	if err == nil && !started.Sound() {
-		err = caisson.Errorf(caisson.CodeStateInvalid, "not all of it is as it should be")
-	}
 	if endErr := h.holds().drop(string(hold.Workspace)); endErr != nil {
-		return errors.Join(err, endErr)
+		return nil, errors.Join(err, endErr)
 	}
 	if err != nil {
 		e := caisson.AsError(err)
-		return caisson.Errorf(e.Code, "the workspace is free again, but its sandbox was not started: %w", err).
-			WithHint("%s", cmp.Or(e.HintText(), "See why: `caisson sandbox start "+string(hold.Run)+"`."))
+		return nil, caisson.Errorf(e.Code, "the workspace is free again, but its sandbox was not started: %w", err).
+			WithHint("%s", cmp.Or(e.HintText(), seeWhy(hold.Run)))
 	}
-	return nil
+	for _, f := range started.Findings {
+		switch {
+		case f.OK:
+		case f.What == channelFinding:
+			err = caisson.Errorf(caisson.CodeStateInvalid, "the workspace is free again, and its sandbox is open, but its channel is not healthy: %s", f.Says).
+				WithHint("%s", cmp.Or(f.Fix, seeWhy(hold.Run)))
+		default:
+			amiss = append(amiss, f)
+		}
+	}
+	return amiss, err
+}
+
+func seeWhy(run caisson.RunID) string {
+	return fmt.Sprintf("See why: `caisson sandbox start %s`.", run)
 }

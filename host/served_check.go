@@ -109,6 +109,9 @@ func describe(spec caisson.SandboxSpec) string {
 	return fmt.Sprintf("%v %v %v %v %v %v", spec.Mounts, spec.Limits, spec.Hide, spec.Ptrace, spec.Require, names)
 }
 
+// channelFinding is what the finding is called that says how the channel is.
+const channelFinding = "channel"
+
 // check looks at an open box, and mends what can be mended in it.
 func (s *session) check(ctx context.Context) []Finding {
 	found := []Finding{s.checkIdentity()}
@@ -125,7 +128,7 @@ func (s *session) check(ctx context.Context) []Finding {
 	}
 	if s.broker != nil {
 		status := s.broker.Status()
-		f := Finding{What: "channel", OK: status.State == caisson.BrokerHealthy, Says: string(status.State)}
+		f := Finding{What: channelFinding, OK: status.State == caisson.BrokerHealthy, Says: string(status.State)}
 		if status.Reason != "" {
 			f.Says += ": " + string(status.Reason) + ", " + status.Text
 			f.Fix = status.Reason.Info().Hint

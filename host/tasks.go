@@ -227,7 +227,9 @@ func (s taskHost) Settle(ctx context.Context, t caisson.Task) error {
 	for _, r := range runs {
 		if ids[r.ID] || there && r.Spec.Workspace == ws.ID {
 			_, err := s.h.Ledger.AskCancel(ctx, r.ID, caisson.CauseUser, t.Moving.By)
-			failed = errors.Join(failed, err)
+			if caisson.CodeOf(err) != caisson.CodeStateInvalid { // it has just ended
+				failed = errors.Join(failed, err)
+			}
 		}
 	}
 	return failed

@@ -11,10 +11,11 @@ import (
 )
 
 // Detach starts a program that outlives this process: in a session of its own,
-// with no streams. Nobody waits for it here; its identity is how it is found.
+// with no streams, and without the mark that this one may bear. Nobody waits for it
+// here; its identity is how it is found.
 func Detach(c Command) (caisson.ProcessIdentity, error) {
 	cmd := &exec.Cmd{
-		Path: c.Path, Args: append([]string{c.Path}, c.Args...), Env: append([]string{}, c.Env...), Dir: c.Dir,
+		Path: c.Path, Args: append([]string{c.Path}, c.Args...), Env: append([]string{}, unmarked(c.Env)...), Dir: c.Dir,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {

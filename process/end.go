@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -42,10 +43,15 @@ func Signal(id caisson.ProcessIdentity, sig unix.Signal) error {
 // them (its parent ended, and it fell to a process outside) is not found.
 //
 // A dead process is no error. One of which nothing can be told from here is
-// CodeHolderUnknown, and nothing is signalled.
+// CodeHolderUnknown, and nothing is signalled; nor is one that this process comes
+// from, which would end itself in the middle of it (CodeOrphanAlive).
 func EndTree(ctx context.Context, id caisson.ProcessIdentity) error {
 	if Alive(id) == caisson.LivenessUnknown {
 		return caisson.Errorf(caisson.CodeHolderUnknown, "whether process %d of %s lives cannot be told from here", id.PID, id.Host)
+	}
+	if From(id) {
+		return caisson.Errorf(caisson.CodeOrphanAlive, "process %d is not ended by a process that comes from it", id.PID).
+			WithHint("Do it from elsewhere.")
 	}
 	if id.Cgroup != "" {
 		if err := endCgroup(ctx, id); err != nil {
@@ -84,6 +90,24 @@ func EndTree(ctx context.Context, id caisson.ProcessIdentity) error {
 		}
 	}
 	return nil
+}
+
+// From tells whether this process is the one that id names, or comes from it.
+func From(id caisson.ProcessIdentity) bool {
+	if Alive(id) != caisson.Alive {
+		return false
+	}
+	for pid := os.Getpid(); pid > 0; {
+		p, there := proctree.Of(pid)
+		if !there {
+			return false
+		}
+		if p.PID == id.PID {
+			return p.Start == id.Start
+		}
+		pid = p.Parent
+	}
+	return false
 }
 
 // stopTree stops the tree, so that it cannot grow, and returns all of it. Where

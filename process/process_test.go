@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(keepName) != "" {
 		os.Exit(keep())
 	}
+	if number := os.Getenv(endOf); number != "" {
+		os.Exit(endNamed(number))
+	}
 	dir := os.Getenv(registerIn)
 	if dir == "" {
 		os.Exit(m.Run())
@@ -49,6 +52,45 @@ func identity(number string) int {
 	}
 	fmt.Printf("%s %d %d %d %s\n", id.Boot, id.PIDNS, id.PID, id.Start, process.Alive(id))
 	return 0
+}
+
+const endOf = "CAISSON_TEST_END"
+
+// endNamed ends the tree of the process that a number means, and says how that went.
+func endNamed(number string) int {
+	pid, _ := strconv.Atoi(number)
+	id, err := process.Of(pid)
+	if err != nil {
+		return 1
+	}
+	err = process.EndTree(context.Background(), id)
+	fmt.Printf("%v %s\n", process.From(id), caisson.CodeOf(err))
+	return 0
+}
+
+// A process that is to end what it comes from does nothing: it would stop itself,
+// and everything with it, before anything is ended.
+func TestEndTreeOfAnAncestor(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", endOf+"=$$ sh -c '\"$0\"; exit' \"$0\"; echo goes on", os.Args[0])
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	out, err := cmd.Output()
+	if err != nil || string(out) != "true "+string(caisson.CodeOrphanAlive)+"\ngoes on\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if self, err := process.Self(); err != nil || !process.From(self) {
+		t.Errorf("this process does not come from itself: %v", err)
+	}
+	other, err := process.Of(sleeper(t).Process.Pid)
+	if err != nil || process.From(other) {
+		t.Errorf("this process comes from one that it has started: %v", err)
+	}
+	self, _ := process.Self()
+	if self.Start--; process.From(self) {
+		t.Error("this process comes from one that had its number before")
+	}
 }
 
 // sleeper starts a program that lives until it is killed.

@@ -60,6 +60,9 @@ somebody else has the workspace, or it could not be restored.`,
 			if held.After != held.Before {
 				fmt.Fprintf(a.io.Err, "  branch %s moved: %.12s → %.12s; it is so inside too\n", printable(held.Branch), held.Before, held.After)
 			}
+			for _, f := range held.Amiss {
+				a.finding(a.io.Err, f)
+			}
 		})
 		if err == nil && held.Exit != 0 {
 			return status(held.Exit)

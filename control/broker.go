@@ -113,7 +113,7 @@ type Broker struct {
 	// tick looks.
 	unseen atomic.Bool
 	behind atomic.Bool // the last look has not taken all, and another is to come
-	agains atomic.Int64
+	agains atomic.Int64 // calls of Again
 }
 
 // Done is closed when the broker has ended: nothing of it runs any more.

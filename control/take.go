@@ -32,7 +32,7 @@ func (b *Broker) look(paced *time.Timer) {
 func (b *Broker) take() (more bool) {
 	// While what was claimed cannot be answered nothing more is: it would pile up.
 	if !b.taking() || len(b.unsaid) > 0 {
-		b.unseen.Store(true)
+		b.stir()
 		return false
 	}
 	b.unseen.Store(false)

@@ -112,7 +112,7 @@ type Broker struct {
 	// unseen: something may be in the channel that no look has dealt with. The next
 	// tick looks.
 	unseen atomic.Bool
-	behind atomic.Bool // the last look has not taken all, and another is to come
+	behind atomic.Bool  // the last look has not taken all, and another is to come
 	agains atomic.Int64 // calls of Again
 }
 

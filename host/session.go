@@ -3,10 +3,7 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/caisson-run/caisson"
@@ -157,96 +154,6 @@ func (s *session) loadSettings(ctx context.Context) error {
 	})
 }
 
-// openBox opens the sandbox. Its record is written before it is made, so that
-// whoever comes after a crash knows that there may be one.
-func (s *session) openBox(ctx context.Context) error {
-	h := s.host
-	engine, err := h.engine(s.run.Spec.Engine)
-	if err != nil {
-		return err
-	}
-	dirs := []string{h.Paths.State}
-	if s.ws != nil {
-		dirs = append(dirs, s.ws.Path)
-	}
-	if err := h.admit(s.config, s.run.Spec.Limits, dirs...); err != nil {
-		return err
-	}
-	if s.record, err = s.firstRecord(ctx); err != nil {
-		return err
-	}
-	if err := h.claimBox(ctx, s.record); err != nil {
-		return err
-	}
-	var box caisson.Sandbox
-	if err = s.makeChannel(); err == nil {
-		s.asked = s.boxSpec(s.config)
-		box, err = h.openBox(ctx, engine, s.config, s.asked)
-	}
-	if err != nil {
-		return errors.Join(err, h.restBox(context.WithoutCancel(ctx), &s.record, false))
-	}
-	s.people = &people{Sandbox: box}
-	s.box = s.people
-	opened := box.Record()
-	opened.Run, opened.Workspace, opened.Instance = s.record.Run, s.record.Workspace, s.record.Instance
-	opened.State, opened.At, opened.Generation = caisson.SandboxRunning, h.Ledger.Now(), s.record.Generation
-	s.record = opened
-	err = h.Ledger.PutSandbox(ctx, s.record)
-	if err == nil && s.ws != nil { // what stood at its paths just now is what is in the box
-		err = h.workspaces.Check(ctx, *s.ws)
-	}
-	if err == nil {
-		err = h.Ledger.Append(ctx, s.drive, caisson.EventIsolation, box.Isolation())
-	}
-	if err == nil {
-		err = s.shareLogins(ctx, login.In, loginsIn)
-	}
-	if err != nil {
-		return errors.Join(err, s.closeBox(ctx))
-	}
-	return nil
-}
-
-func (s *session) closeBox(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx)
-	lost, step := false, "host.quiesce."
-	select {
-	case <-s.box.Done():
-		lost, step = s.served != nil, "host.collect."
-	default:
-	}
-	pass(step + "ended")
-	err := s.box.Close()
-	pass(step + "closed")
-	err = errors.Join(err, s.host.restBox(ctx, &s.record, lost))
-	pass(step + "rested")
-	return err
-}
-
-// boxSpec says what boundary the run gets in this life, with a config.
-func (s *session) boxSpec(c config.Config) caisson.SandboxSpec {
-	spec := s.host.boxSpec(c, s.run.Spec, s.ws, s.env)
-	spec.ID = s.record.ID
-	s.lendChannel(&spec)
-	if s.network != nil {
-		s.network.give(&spec)
-	}
-	return spec
-}
-
-// env returns a variable of the person's.
-func (s *session) env(name string) string {
-	if s.served != nil {
-		for _, entry := range s.served.env {
-			if value, is := strings.CutPrefix(entry, name+"="); is {
-				return value
-			}
-		}
-	}
-	return s.host.env(name)
-}
-
 func (s *session) openTools(ctx context.Context) error {
 	calls, err := s.host.Ledger.Calls(ctx, s.run.ID)
 	if err != nil {
@@ -261,14 +168,6 @@ func (s *session) openTools(ctx context.Context) error {
 }
 
 func (s *session) spillDir() string { return filepath.Join(s.host.Paths.Spill(), string(s.run.ID)) }
-
-// workDir is the directory that the agent works in, as it is called inside.
-func (s *session) workDir() string {
-	if s.ws == nil {
-		return sandbox.PrivateWorkspace
-	}
-	return s.ws.Path
-}
 
 func (s *session) subject() caisson.Subject {
 	return caisson.Subject{Run: s.run.ID, Workspace: s.workDir(), Isolation: s.box.Isolation()}
@@ -332,102 +231,6 @@ func (s *session) fail(given context.Context, why error) error {
 		return s.note(ctx, text)
 	}
 	return s.move(ctx, rest)
-}
-
-// ofAgent is how the commits of an agent are taken: it amends and rebases its
-// own branch, and what that leaves behind is pinned.
-var ofAgent = workspace.ImportOptions{AllowRewrite: true}
-
-// importWork brings the agent's commits into the repository. What is held
-// back or diverged is told in the record and is no error of the run.
-func (s *session) importWork(ctx context.Context) error {
-	if s.ws == nil {
-		return nil
-	}
-	imported, err := s.host.workspaces.Import(ctx, *s.ws, s.box, ofAgent)
-	if ofInside(ctx, err) {
-		return s.note(ctx, err.Error())
-	}
-	if err != nil {
-		return err
-	}
-	told := ""
-	if imported.Diverged != "" {
-		told = fmt.Sprintf("the branch could not take the agent's commits (%s); they are kept on %s", imported.Why, imported.Diverged)
-	}
-	if imported.Unkept != "" {
-		told = strings.TrimPrefix(told+"; not everything made inside could be kept: "+imported.Unkept, "; ")
-	}
-	s.telling.Lock()
-	news := told != s.told
-	s.told = told
-	s.telling.Unlock()
-	if news && told != "" {
-		if err := s.note(ctx, told); err != nil {
-			return err
-		}
-	}
-	if imported.Moved || imported.Diverged != "" && news || len(imported.Pinned) > 0 {
-		return s.host.Ledger.Append(ctx, s.drive, caisson.EventImported, imported)
-	}
-	return nil
-}
-
-// ofInside tells whether an error may be the work of what runs inside, or of its
-// taking longer than a run may take to end. It is noted, and is no reason for
-// the run not to end: an agent could keep its run from ending otherwise. What
-// was committed is still in the shadow.
-func ofInside(ctx context.Context, err error) bool {
-	switch caisson.CodeOf(err) {
-	case caisson.CodeImportHeld, caisson.CodeGitFailed, caisson.CodeDeadline, caisson.CodePathInvalid, caisson.CodeNotFound, caisson.CodeHostFull:
-		return true
-	default:
-		return err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
-	}
-}
-
-func (s *session) note(ctx context.Context, text string) error {
-	if hide := redact(s.config); hide != nil {
-		text = hide(text)
-	}
-	return s.host.Ledger.Append(context.WithoutCancel(ctx), s.drive, caisson.EventNote, map[string]any{"text": text})
-}
-
-// turnEnd brings the turn's work home: commits always, a snapshot of the tree
-// if the turn did more than read.
-func (s *session) turnEnd(ctx context.Context, turn caisson.Turn, settled airlock.Settled) error {
-	way := s.network
-	if s.within != nil {
-		way = s.within.network
-	}
-	if err := way.flush(ctx); err != nil {
-		return err
-	}
-	if s.ws == nil {
-		return nil
-	}
-	if err := s.importWork(ctx); err != nil {
-		return err
-	}
-	began := func(c caisson.CallRecord) bool { return c.Attempts > 0 && c.Call.Effect != caisson.EffectRead }
-	if !slices.ContainsFunc(settled.Records, began) {
-		return nil
-	}
-	snapshot, err := s.host.workspaces.Snapshot(ctx, *s.ws, s.box, s.run.ID, turn.N)
-	if ofInside(ctx, err) {
-		return s.note(ctx, fmt.Sprintf("the tree after turn %d was not kept: %v", turn.N, err))
-	}
-	if err != nil {
-		return err
-	}
-	missing := snapshot.Missing()
-	if missing != "" && missing != s.missing {
-		if err := s.note(ctx, fmt.Sprintf("not all of the tree after turn %d was kept: %s", turn.N, missing)); err != nil {
-			return err
-		}
-	}
-	s.missing = missing
-	return s.host.Ledger.Append(ctx, s.drive, caisson.EventSnapshot, map[string]any{"turn": turn.N, "commit": snapshot.Commit})
 }
 
 // pausable returns a context that ends, with its cause, when a pause is asked for.

@@ -224,7 +224,7 @@ func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host
 // command that ran to its end has said all itself.
 func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) error {
 	if !w.foreign {
-		if err := a.print(r, func(out io.Writer) { a.summary(out, r) }); err != nil {
+		if err := a.print(r, func(out io.Writer) { a.summary(ctx, h, out, r) }); err != nil {
 			return err
 		}
 		return status(exitOf(r))
@@ -245,7 +245,7 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 	case why != nil:
 	case !own:
 		var text strings.Builder
-		a.summary(&text, r)
+		a.summary(ctx, h, &text, r)
 		if e := notStarted(calls); e != nil && e.HintText() != "" && r.State.Terminal() {
 			fmt.Fprintf(&text, "  %s\n", printable(e.HintText()))
 		}
@@ -261,7 +261,7 @@ func (a *app) watch(ctx context.Context, h *host.Host, r caisson.Run) error {
 	if err != nil {
 		return err
 	}
-	if err := a.print(ended, func(out io.Writer) { a.summary(out, ended) }); err != nil {
+	if err := a.print(ended, func(out io.Writer) { a.summary(ctx, h, out, ended) }); err != nil {
 		return err
 	}
 	return status(exitOf(ended))
@@ -292,12 +292,19 @@ func exitOf(r caisson.Run) int {
 }
 
 // summary says how a run stands and how to go on.
-func (a *app) summary(w io.Writer, r caisson.Run) {
+func (a *app) summary(ctx context.Context, h *host.Host, w io.Writer, r caisson.Run) {
 	fmt.Fprintf(w, "  run %s  %s after %s, %s\n", r.ID, a.runState(r), r.Active.Round(100*time.Millisecond), counted(r.Turns, "turn", "turns"))
 	if r.Text != "" && r.Text != string(r.State) && r.State != caisson.RunSucceeded {
 		fmt.Fprintf(w, "  %s\n", line(r.Text, 300))
 	}
+	gone := h.LookAt(ctx, r)
 	switch {
+	case gone != nil:
+		e := caisson.AsError(gone)
+		fmt.Fprintf(w, "  %s\n", printable(e.Error()))
+		if hint := e.HintText(); hint != "" {
+			fmt.Fprintf(w, "  %s\n", printable(hint))
+		}
 	case r.State == caisson.RunWaiting:
 		fmt.Fprintf(w, "  it waits for you: caisson review ls --run %s\n", r.ID)
 	case !r.State.Terminal():

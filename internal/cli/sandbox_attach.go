@@ -151,7 +151,7 @@ func (a *app) afterLook(ctx context.Context, h *host.Host, went terminal.Went, r
 	case own:
 		fmt.Fprintf(a.err, "  session %s ended with status %d\n", r.ID, r.Exit)
 	default:
-		a.summary(a.err, r)
+		a.summary(ctx, h, a.err, r)
 	}
 	return cmp.Or(why, status(exitOf(r)))
 }

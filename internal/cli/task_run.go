@@ -63,7 +63,7 @@ func (a *app) driveStage(ctx context.Context, h *host.Host, t caisson.Task, r ca
 	}
 	if !a.json {
 		var text strings.Builder
-		a.summary(&text, ended)
+		a.summary(ctx, h, &text, ended)
 		first, _, _ := strings.Cut(text.String(), "\n") // how to go on is told of the task
 		w.to.line("%s", first)
 	}

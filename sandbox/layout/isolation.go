@@ -107,12 +107,12 @@ func refusedStart(err error, read func(string) string, root bool) *caisson.Error
 // fault of the host's, but of who chose the path; nil where it is not.
 func refusedPoint(r plan.Report) *caisson.Error {
 	why := ""
-	switch syscall.Errno(r.Errno) {
-	case unix.ENOENT:
+	switch errno := syscall.Errno(r.Errno); {
+	case errno == unix.ENOENT:
 		why = "it is not there, and would have to be made in a directory of this machine that is shown inside"
-	case unix.ELOOP:
+	case errno == unix.ELOOP:
 		why = "a symbolic link is on the way"
-	case unix.ENOTDIR:
+	case errno == unix.ENOTDIR:
 		why = "of what is there and what is mounted one is a directory, and the other is none"
 	}
 	if r.Point == "" || why == "" {

@@ -209,6 +209,9 @@ type TaskNew struct {
 	// Unworked refuses a branch that has a workspace in the task's repository
 	// (CodeBranchExists).
 	Unworked bool
+	// Unfit refuses the task, and is the error: something that it names is not there.
+	// It was looked for before the transaction. Nil: nothing is wrong with it.
+	Unfit error
 	// Most refuses a task whose creator has made that many (CodeRefused); 0: any number.
 	Most int
 }

@@ -145,9 +145,12 @@ func (h *Host) FindRun(ctx context.Context, ref string) (caisson.Run, error) {
 const fewRuns = 5
 
 // few is ids in a sentence, of which there may be more.
-func few(ids []string) string {
-	if len(ids) > fewRuns {
-		return strings.Join(ids[:fewRuns], ", ") + ", …"
+func few(ids []string) string { return fewer(ids, fewRuns) }
+
+// fewer is at most n words of a list in a sentence.
+func fewer(words []string, n int) string {
+	if len(words) > n {
+		return strings.Join(words[:n], ", ") + ", …"
 	}
-	return strings.Join(ids, ", ")
+	return strings.Join(words, ", ")
 }

@@ -61,13 +61,34 @@ func (h *Host) RunDiff(ctx context.Context, what string, stat bool) (string, err
 	}
 	text, err := h.diff(ctx, ws, ofRun(r.ID, from), ofRun(r.ID, to), stat)
 	if err != nil && ws.Removed {
-		gone := caisson.Errorf(caisson.CodeNotFound, "the workspace of run %s was removed", r.ID).WithHint("It is not in the trash any more.")
-		if t, none := h.workspaces.FindTrash(string(ws.ID)); none == nil {
-			gone = gone.WithHint("`caisson workspace trash restore %s` brings it back.", t.Workspace.ID)
-		}
-		err = gone
+		err = h.removedOf(r, ws)
 	}
 	return text, err
+}
+
+// removedOf says that the workspace of a run was removed, and what brings it back.
+func (h *Host) removedOf(r caisson.Run, ws caisson.Workspace) error {
+	gone := caisson.Errorf(caisson.CodeNotFound, "the workspace of run %s was removed", r.ID)
+	if t, none := h.workspaces.FindTrash(string(ws.ID)); none == nil {
+		return gone.WithHint("`caisson workspace trash restore %s` brings it back.", t.Workspace.ID)
+	}
+	return gone.WithHint("It is not in the trash any more.")
+}
+
+// LookAt returns why what a run has made cannot be looked at; nil where it can, and
+// where the run has no workspace.
+func (h *Host) LookAt(ctx context.Context, r caisson.Run) error {
+	if r.Spec.Workspace == "" {
+		return nil
+	}
+	ws, err := h.Ledger.Workspace(ctx, r.Spec.Workspace)
+	switch {
+	case err != nil:
+		return err
+	case ws.Removed:
+		return h.removedOf(r, ws)
+	}
+	return h.workspaces.Check(ctx, ws)
 }
 
 // ofRun makes the number of a turn the name of its snapshot.

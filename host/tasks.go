@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/task"
@@ -14,7 +18,7 @@ import (
 // Tasks returns the tasks of this machine.
 func (h *Host) Tasks() *task.Tasks {
 	t := taskHost{h}
-	return task.New(task.Options{Ledger: h.Ledger, Work: t, Outside: t})
+	return task.New(task.Options{Ledger: h.Ledger, Work: t, Outside: t, Workflow: h.Workflow})
 }
 
 // Me is a change of a task by the person who runs this process, now.
@@ -112,7 +116,7 @@ func (h *Host) Workflow(ctx context.Context, t caisson.Task) (flow.Workflow, err
 	case task.ForeignBase(t):
 		rev = "HEAD"
 	}
-	theirs := ".caisson/workflows/" + name + ".yaml"
+	theirs := repoWorkflows + "/" + name + ".yaml"
 	files, err := h.workspaces.FilesAt(ctx, t.Repository, rev, maxWorkflow, theirs)
 	if err != nil {
 		return flow.Workflow{}, err
@@ -129,8 +133,45 @@ func (h *Host) Workflow(ctx context.Context, t caisson.Task) (flow.Workflow, err
 			return w, nil
 		}
 	}
-	return flow.Workflow{}, caisson.Errorf(caisson.CodeNotFound, "there is no workflow %s", name).
-		WithHint("Write it as %s, or into the repository as %s.", own, theirs)
+	names, err := h.workflowNames(ctx, t, rev, shipped)
+	if err != nil {
+		return flow.Workflow{}, err
+	}
+	return flow.Workflow{}, caisson.Errorf(caisson.CodeNotFound, "there is no workflow %s", name).With("known", names).
+		WithHint("Known are %s. Write another as %s, or into the repository as %s.", fewer(names, fewWorkflows), own, theirs)
+}
+
+// repoWorkflows is where a repository has its workflows.
+const repoWorkflows = ".caisson/workflows"
+
+// fewWorkflows is how many are named to who has named another.
+const fewWorkflows = 20
+
+// workflowNames returns what workflows a task can have that is worked on from rev:
+// the names, and not whether each is right.
+func (h *Host) workflowNames(ctx context.Context, t caisson.Task, rev string, shipped []flow.Workflow) ([]string, error) {
+	var names []string
+	for _, w := range shipped {
+		names = append(names, w.Name)
+	}
+	own, err := os.ReadDir(filepath.Join(h.Paths.Config, "workflows"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, caisson.Errorf(caisson.CodeConfigInvalid, "list your workflows: %w", err)
+	}
+	files, err := h.workspaces.NamesAt(ctx, t.Repository, rev, repoWorkflows)
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range own {
+		files = append(files, entry.Name())
+	}
+	for _, file := range files {
+		if name, is := strings.CutSuffix(file, ".yaml"); is && task.ValidName(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // taskWorkspace returns the workspace of a task: the one on record, or one on its

@@ -2,7 +2,9 @@ package host
 
 import (
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -57,7 +59,17 @@ func VerifyExport(path, run, head string) (ledger.Report, error) {
 		return ledger.Report{}, caisson.Errorf(caisson.CodeNotFound, "read the export: %w", err).WithHint("`caisson audit export` writes one.")
 	}
 	defer f.Close()
-	return ledger.VerifyExport(f, ledger.Options{Heads: wanted})
+	report, err := ledger.VerifyExport(f, ledger.Options{Heads: wanted})
+	var unread *fs.PathError
+	switch {
+	case errors.As(err, &unread):
+		return report, caisson.Errorf(caisson.CodeNotFound, "read the export: %w", unread).WithHint("`caisson audit export` writes one.")
+	case err != nil:
+		told := *caisson.AsError(err)
+		told.Message = path + ": " + told.Message
+		return report, told.With("file", path)
+	}
+	return report, nil
 }
 
 // heads reads a head: HASH of the run named, or RUN=HASH.

@@ -2,11 +2,13 @@ package ledger
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"reflect"
 	"slices"
 	"time"
@@ -60,7 +62,7 @@ func newRecord(e caisson.Event) record {
 		TypeUID: 600399, ActivityID: 99, ActivityName: string(e.Kind), SeverityID: 1,
 		Time: e.At.UnixMilli(), TimeDT: e.At.UTC().Format(time.RFC3339Nano),
 		Metadata: metadata{
-			Version: "1.3.0", Product: product{Name: "Caisson", VendorName: "Caisson"},
+			Version: "1.3.0", Product: product{Name: productName, VendorName: "Caisson"},
 			UID: e.Hash, Sequence: e.Seq, Correlation: e.Run, EventCode: string(e.Kind),
 		},
 		Unmapped: recordContent{Prev: e.Prev, Body: e.Body},
@@ -158,22 +160,34 @@ func references(body json.RawMessage) []caisson.Digest {
 	return slices.Compact(digests)
 }
 
+// productName is what each line names as the product that wrote it.
+const productName = "Caisson"
+
 // VerifyExport verifies what [Export] wrote, which nobody needs to have kept
 // safe: every chain, every piece of content, and that the fields which the
 // chain does not cover agree with those that it does. CodeChainBroken names the
-// first line that is not as it was written.
+// first line that is not as it was written; CodeUsage says of what does not begin as
+// an export does that it is none. An error of reading is returned as it is.
 func VerifyExport(r io.Reader, opts Options) (Report, error) {
 	v := newVerifier(opts)
 	lines := json.NewDecoder(bufio.NewReader(r))
-	lines.DisallowUnknownFields()
 	for n := int64(1); ; n++ {
 		broken := func(err error) error {
 			return caisson.Errorf(caisson.CodeChainBroken, "line %d: %w", n, err).With("line", n)
 		}
 		var rec record
-		err := lines.Decode(&rec)
-		if errors.Is(err, io.EOF) {
+		var raw json.RawMessage
+		var unread *fs.PathError
+		err := lines.Decode(&raw)
+		switch {
+		case errors.Is(err, io.EOF):
 			return v.end()
+		case errors.As(err, &unread):
+			return v.report, err
+		case n == 1 && (err != nil || !ours(raw)):
+			return v.report, caisson.Errorf(caisson.CodeUsage, "this is no export of a record: its first line is none").WithHint("`caisson audit export` writes one.")
+		case err == nil:
+			err = strictly(raw, &rec)
 		}
 		if err != nil {
 			return v.report, broken(err)
@@ -195,4 +209,21 @@ func VerifyExport(r io.Reader, opts Options) (Report, error) {
 			v.report.Content++
 		}
 	}
+}
+
+// ours tells whether a line is one that an export has, changed perhaps.
+func ours(raw json.RawMessage) bool {
+	var r struct {
+		Metadata struct {
+			Product product `json:"product"`
+		} `json:"metadata"`
+	}
+	return json.Unmarshal(raw, &r) == nil && r.Metadata.Product.Name == productName
+}
+
+// strictly reads a line that has the fields of a record, and no others.
+func strictly(raw json.RawMessage, rec *record) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	return d.Decode(rec)
 }

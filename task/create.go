@@ -1,11 +1,13 @@
 package task
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"slices"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/task/flow"
 )
 
 // Usual is the priority of a task that names none; 1 is first, 5 last.
@@ -107,6 +109,24 @@ func (n Draft) texts() (Draft, error) {
 		}
 	}
 	return n, nil
+}
+
+// Workflows returns the workflow of a task: CodeNotFound where there is none of its
+// name.
+type Workflows func(ctx context.Context, t caisson.Task) (flow.Workflow, error)
+
+// known has an edit that makes a task refused where the workflow that it names is
+// nowhere. One that is there and is not right can be mended, and one of a base that
+// is not there yet may come with it: both are told when the work is to begin.
+func known(ctx context.Context, find Workflows, edit caisson.TaskEdit) caisson.TaskEdit {
+	var t caisson.Task
+	if find == nil || edit.Change(&t) != nil || t.Workflow == "" {
+		return edit
+	}
+	if _, err := find(ctx, t); caisson.CodeOf(err) == caisson.CodeNotFound {
+		edit.New.Unfit = err
+	}
+	return edit
 }
 
 // Create makes a task, on the branch that n names; where it names none, on the

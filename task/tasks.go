@@ -25,6 +25,8 @@ type Options struct {
 	Ledger  caisson.Ledger
 	Work    Work
 	Outside Outside
+	// Workflow tells of a new task's workflow. Nil: it is not looked for.
+	Workflow Workflows
 }
 
 // Tasks are the tasks of a ledger. Safe for concurrent use, also by several
@@ -36,7 +38,7 @@ func New(o Options) *Tasks { return &Tasks{o} }
 
 // Create makes a task, or returns the one that was made with that key.
 func (s *Tasks) Create(ctx context.Context, n Draft, by By) (caisson.Task, error) {
-	t, err := s.o.Ledger.EditTask(ctx, Create(n, by))
+	t, err := s.o.Ledger.EditTask(ctx, known(ctx, s.o.Workflow, Create(n, by)))
 	if err != nil {
 		return t, err
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/task/flow"
 )
 
 // VerbOptions are what the verbs of one sandbox act on.
@@ -18,9 +17,8 @@ type VerbOptions struct {
 	Task       caisson.TaskID // that the sandbox is bound to; "" where it is to none
 	// Tree returns the digest of the tree in a task's workspace, "" where it has
 	// none; nil where nobody can tell.
-	Tree func(ctx context.Context, t caisson.Task) (string, error)
-	// Workflow returns the workflow of a task.
-	Workflow func(ctx context.Context, t caisson.Task) (flow.Workflow, error)
+	Tree     func(ctx context.Context, t caisson.Task) (string, error)
+	Workflow Workflows
 }
 
 // Verbs returns the verbs by which a sandbox creates tasks and changes them. The

@@ -122,8 +122,8 @@ const maxCreated = 100
 
 // create makes no task of somebody's workspace, which the ledger looks at when it
 // makes it.
-func create(_ context.Context, s *sandbox, call caisson.Call, by By, in createInput) (caisson.Result, error) {
-	made := Create(in.draft(s.o.Repository, call.ID), by)
+func create(ctx context.Context, s *sandbox, call caisson.Call, by By, in createInput) (caisson.Result, error) {
+	made := known(ctx, s.o.Workflow, Create(in.draft(s.o.Repository, call.ID), by))
 	made.New.Unworked, made.New.Most = true, maxCreated
 	return s.edit(made, "created"), nil
 }

@@ -17,20 +17,9 @@ import (
 // limit is an error (CodeConfigInvalid). A repository without any commit has
 // none. CodeNoRepository where dir is in none.
 func (w *Workspaces) FilesAt(ctx context.Context, dir, rev string, limit int64, names ...string) (map[string][]byte, error) {
-	at, err := w.discover(ctx, dir)
-	if err != nil {
+	repo, commit, err := w.commitAt(ctx, dir, rev)
+	if err != nil || commit == "" {
 		return nil, err
-	}
-	repo, err := w.repository(ctx, at.common, false)
-	if err != nil {
-		return nil, err
-	}
-	commit, err := w.git.line(ctx, repo.at(at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", cmp.Or(rev, "HEAD")+"^{commit}"))
-	if err != nil || !isObjectID(commit) {
-		if rev == "" {
-			return nil, nil
-		}
-		return nil, unusable("%q names no commit here", printable(rev)).WithHint("Name a branch, tag or commit that exists.")
 	}
 	args := append([]string{"ls-tree", "-z", "--long", "--full-tree", commit, "--"}, names...)
 	out, err := w.git.run(ctx, repo.in(args...))
@@ -52,4 +41,46 @@ func (w *Workspaces) FilesAt(ctx context.Context, dir, rev string, limit int64, 
 		}
 	}
 	return files, nil
+}
+
+// NamesAt returns the names of the regular files that a directory of a commit of the
+// repository has, by the rules of FilesAt; none where there is no such directory.
+func (w *Workspaces) NamesAt(ctx context.Context, dir, rev, under string) ([]string, error) {
+	repo, commit, err := w.commitAt(ctx, dir, rev)
+	if err != nil || commit == "" {
+		return nil, err
+	}
+	under += "/"
+	out, err := w.git.run(ctx, repo.in("ls-tree", "-z", "--full-tree", commit, "--", under))
+	if err != nil {
+		return nil, failed("list a directory of the base", err)
+	}
+	var names []string
+	for entry := range bytes.SplitSeq(out, []byte{0}) {
+		about, path, _ := strings.Cut(string(entry), "\t")
+		if name, is := strings.CutPrefix(path, under); is && strings.HasPrefix(about, "100") {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// commitAt finds the commit that rev names; "" where rev is empty and there is none.
+func (w *Workspaces) commitAt(ctx context.Context, dir, rev string) (*repository, string, error) {
+	at, err := w.discover(ctx, dir)
+	if err != nil {
+		return nil, "", err
+	}
+	repo, err := w.repository(ctx, at.common, false)
+	if err != nil {
+		return nil, "", err
+	}
+	commit, err := w.git.line(ctx, repo.at(at.gitDir, "rev-parse", "--verify", "--quiet", "--end-of-options", cmp.Or(rev, "HEAD")+"^{commit}"))
+	if err != nil || !isObjectID(commit) {
+		if rev == "" {
+			return repo, "", nil
+		}
+		return repo, "", unusable("%q names no commit here", printable(rev)).WithHint("Name a branch, tag or commit that exists.")
+	}
+	return repo, commit, nil
 }

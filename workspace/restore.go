@@ -3,6 +3,7 @@ package workspace
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"path"
 	"path/filepath"
@@ -21,10 +22,10 @@ type RestoreSpec struct {
 
 // Restored is what was brought back.
 type Restored struct {
-	From    string          `json:"from"`           // name of the snapshot
-	Before  Snapshot        `json:"before"`         // the tree as it was until now: what undoes it
-	Changes []Change        `json:"changes"`        // that were made to the tree
-	Left    []caisson.Bytes `json:"left,omitempty"` // repositories in the tree, of which a snapshot holds no files
+	From    string          `json:"from"`            // name of the snapshot
+	Before  Snapshot        `json:"before,omitzero"` // the tree as it was until now: what undoes it; none where nothing was changed
+	Changes []Change        `json:"changes"`         // that were made to the tree
+	Left    []caisson.Bytes `json:"left,omitempty"`  // repositories in the tree, of which a snapshot holds no files
 	// Submodules are those whose files were changed, and those of which the
 	// snapshot holds no files, which were left as they are.
 	Submodules []SubmoduleSnapshot `json:"submodules,omitempty"`
@@ -56,11 +57,12 @@ if [ -n "$first" ] && [ "$first" != "$(partOf index)" ]; then rm -f "$first"; fi
 
 // RestoreFiles brings files back as a snapshot holds them, those of submodules
 // too. It is done inside a box, after a snapshot of what is there, so that nothing
-// is lost and it can be undone. Files that the snapshot does not hold are removed
-// only where the whole tree is restored; ignored files stay, and one in the way of
-// a file stops it before anything is written (CodeWorkspaceDirty). The branch, and
-// what is checked out and staged inside, stay as they are, in submodules too. The
-// caller sees to it that nobody works in the workspace.
+// is lost and it can be undone; where nothing is to be done, none is left. Files
+// that the snapshot does not hold are removed only where the whole tree is restored;
+// ignored files stay, and one in the way of a file stops it before anything is
+// written (CodeWorkspaceDirty). The branch, and what is checked out and staged
+// inside, stay as they are, in submodules too. The caller sees to it that nobody
+// works in the workspace.
 func (w *Workspaces) RestoreFiles(ctx context.Context, ws caisson.Workspace, given Box, spec RestoreSpec) (Restored, error) {
 	result := Restored{From: spec.Name}
 	for i, p := range spec.Paths {
@@ -75,16 +77,17 @@ func (w *Workspaces) RestoreFiles(ctx context.Context, ws caisson.Workspace, giv
 		if err != nil {
 			return err
 		}
-		if result.Before, err = t.takeNow(ctx, "before "+spec.Name+" was restored"); err != nil {
+		if result.Before, err = t.pinTree(ctx, "before "+spec.Name+" was restored"); err != nil {
 			return err
 		}
-		if parts, err = t.keptNow(parts, &result); err != nil {
-			return err
+		parts, err = t.prepared(ctx, parts, &result)
+		if err == nil && !slices.ContainsFunc(parts, func(p *part) bool { return p.goal != "" }) {
+			ref := result.Before.Ref
+			result.Before = Snapshot{}
+			return t.unpin(ctx, ref)
 		}
-		for _, p := range parts { // all that can be refused, before anything is written
-			if err := p.prepare(ctx, t, &result); err != nil {
-				return err
-			}
+		if err = errors.Join(err, t.counted(ctx)); err != nil {
+			return err
 		}
 		for i, p := range parts {
 			if err := p.put(ctx, t, result.Before.Name, i > 0); err != nil {
@@ -94,6 +97,21 @@ func (w *Workspaces) RestoreFiles(ctx context.Context, ws caisson.Workspace, giv
 		return nil
 	})
 	return result, err
+}
+
+// prepared finds out what is to be written, and refuses all that can be refused
+// before anything is.
+func (t *treeLook) prepared(ctx context.Context, parts []*part, result *Restored) ([]*part, error) {
+	parts, err := t.keptNow(parts, result)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range parts {
+		if err := p.prepare(ctx, t, result); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
 }
 
 // keptNow refuses where files that are there now could not be kept. A submodule

@@ -28,6 +28,22 @@ func turnName(ws caisson.Workspace, run caisson.RunID, turn int) string {
 
 // takeNow takes a snapshot on demand, under the next number.
 func (t *treeLook) takeNow(ctx context.Context, why string) (Snapshot, error) {
+	snap, err := t.pinTree(ctx, why)
+	if err != nil {
+		return snap, err
+	}
+	return snap, t.counted(ctx)
+}
+
+// counted has the snapshot that was pinned count as the last one, beside which old
+// ones are thinned.
+func (t *treeLook) counted(ctx context.Context) error {
+	t.thin(ctx, demandPrefix(t.ws))
+	return t.note()
+}
+
+// pinTree is takeNow of a snapshot that does not count yet: unpin takes it back.
+func (t *treeLook) pinTree(ctx context.Context, why string) (Snapshot, error) {
 	snap, err := t.take(ctx, why)
 	if err != nil {
 		return snap, err
@@ -44,11 +60,27 @@ func (t *treeLook) takeNow(ctx context.Context, why string) (Snapshot, error) {
 	if snap.Ref, snap.Name, err = t.pinNow(ctx, snap.Commit); err != nil {
 		return snap, err
 	}
-	if err := t.keepModules(ctx, snap.Ref, why, &snap); err != nil {
-		return snap, err
+	return snap, t.keepModules(ctx, snap.Ref, why, &snap)
+}
+
+// unpin takes a snapshot back, with what is kept of submodules.
+func (t *treeLook) unpin(ctx context.Context, ref string) error {
+	repos := []*repository{t.repo}
+	for _, m := range madeModules(t.ws) {
+		if repo, err := t.w.repositoryOf(ctx, m); err == nil { // else nothing of it was kept
+			repos = append(repos, repo)
+		}
 	}
-	t.thin(ctx, demandPrefix(t.ws))
-	return snap, t.note()
+	for _, repo := range repos {
+		pins, err := t.w.pins(ctx, repo, ref)
+		if id := pins[ref]; err == nil && id != "" {
+			err = t.w.updateRefs(ctx, repo, "", refUpdate{ref, absent, id})
+		}
+		if err != nil {
+			return failed("take back a snapshot", err)
+		}
+	}
+	return nil
 }
 
 // pinNow keeps a commit as a snapshot on demand.

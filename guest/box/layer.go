@@ -51,7 +51,7 @@ func (r *root) layer(t tree) error {
 	}
 	defer unix.Close(at)
 	if err := unix.MoveMount(over, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount %s: %w", t.mount.Target, err)
+		return notMounted(t.mount.Target, over, at, err)
 	}
 	return nil
 }

@@ -139,7 +139,7 @@ func (r *root) attach(t tree) error {
 	}
 	defer unix.Close(at)
 	if err := unix.MoveMount(t.fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount %s: %w", t.mount.Target, err)
+		return notMounted(t.mount.Target, t.fd, at, err)
 	}
 	return unix.Close(t.fd)
 }
@@ -202,8 +202,28 @@ func explain(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("make mount point /%s: %w", name, err)
+	return &pointError{"/" + name, err}
 }
+
+// notMounted says why a tree was not mounted at a point: the kernel does not say
+// that one of the two is a directory, and the other is none.
+func notMounted(target string, tree, at int, err error) error {
+	var from, to unix.Stat_t
+	if unix.Fstat(tree, &from) == nil && unix.Fstat(at, &to) == nil && (from.Mode^to.Mode)&unix.S_IFMT != 0 && (from.Mode&unix.S_IFMT == unix.S_IFDIR || to.Mode&unix.S_IFMT == unix.S_IFDIR) {
+		return explain(inside(target), unix.ENOTDIR)
+	}
+	return fmt.Errorf("mount %s: %w", target, err)
+}
+
+// pointError says that there is no mount point at a path, and none can be made.
+type pointError struct {
+	path string
+	err  error
+}
+
+func (e *pointError) Error() string { return fmt.Sprintf("make mount point %s: %v", e.path, e.err) }
+
+func (e *pointError) Unwrap() error { return e.err }
 
 // inside turns a path of the box into one relative to the root being built.
 func inside(path string) string {

@@ -149,6 +149,10 @@ func runSteps(p plan.Plan, steps []step) (plan.Report, error) {
 			if errors.As(err, &errno) {
 				report.Errno = int(errno)
 			}
+			var point *pointError
+			if errors.As(err, &point) {
+				report.Point = point.path
+			}
 			return report, fmt.Errorf("set up %s: %w", s.name, err)
 		}
 	}

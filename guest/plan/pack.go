@@ -49,6 +49,7 @@ func (r *Report) Pack(k *pack.Packer) {
 	pack.Text(k, &r.Failed)
 	pack.Number(k, &r.Errno)
 	pack.Text(k, &r.Error)
+	pack.Text(k, &r.Point)
 	pack.Number(k, &r.Landlock)
 	pack.List(k, &r.Tests, packTest)
 	pack.Maybe(k, &r.Seen, packSeen)

@@ -116,6 +116,8 @@ type Report struct {
 	Failed string
 	Errno  int
 	Error  string
+	// Point is where nothing can be mounted, if that is why: Errno says how it is.
+	Point string
 	// Landlock is the version of Landlock's interface, 0 where there is none.
 	Landlock int
 	// Tests are the forbidden things that were tried.

@@ -31,6 +31,7 @@ type IO struct {
 type app struct {
 	io        IO
 	out       *output // of io.Out
+	err       *output // of io.Err
 	json      bool
 	keepTrash bool // of host.Options
 	leave     bool // of host.Options
@@ -48,12 +49,22 @@ func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.stat
 
 // Main runs one command line and returns its exit status.
 func Main(ctx context.Context, args []string, given IO) int {
-	a := &app{io: given, out: &output{file: given.Out}}
+	ctx, unread, stop := endUnread(ctx)
+	defer stop()
+	a := &app{io: given, out: &output{file: given.Out, unread: unread}, err: &output{file: given.Err, unread: unread}}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(given.In)
-	root.SetErr(given.Err)
-	return a.end(root.ExecuteContext(ctx))
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if isUnread(ctx) { // as who is ended by the kernel, it says nothing
+		return exitUnread
+	}
+	status := a.end(err)
+	if isUnread(ctx) {
+		return exitUnread
+	}
+	return status
 }
 
 // end says how the command ended and returns its exit status, which is not 0
@@ -87,15 +98,15 @@ func (a *app) fail(err error) int {
 	}
 	if a.json {
 		raw, _ := json.Marshal(map[string]any{"error": e})
-		fmt.Fprintf(a.io.Err, "%s\n", raw)
+		fmt.Fprintf(a.err, "%s\n", raw)
 	} else {
 		first, more, _ := strings.Cut(printable(e.Error()), "\n") // what is listed follows
-		fmt.Fprintf(a.io.Err, "caisson: %s [%s]\n", first, e.Code)
+		fmt.Fprintf(a.err, "caisson: %s [%s]\n", first, e.Code)
 		if more != "" {
-			fmt.Fprintf(a.io.Err, "%s\n", more)
+			fmt.Fprintf(a.err, "%s\n", more)
 		}
 		if hint := e.HintText(); hint != "" {
-			fmt.Fprintf(a.io.Err, "  %s\n", printable(hint))
+			fmt.Fprintf(a.err, "  %s\n", printable(hint))
 		}
 	}
 	return e.Code.Info().Exit
@@ -217,7 +228,7 @@ func (a *app) host(ctx context.Context) (*host.Host, error) {
 // notice tells the person what is waited for; programs read no such lines.
 func (a *app) notice(text string) {
 	if !a.json {
-		fmt.Fprintf(a.io.Err, "  %s\n", printable(text))
+		fmt.Fprintf(a.err, "  %s\n", printable(text))
 	}
 }
 
@@ -232,7 +243,7 @@ func (a *app) with(use func(ctx context.Context, h *host.Host, args []string) er
 		defer func() { err = errors.Join(err, h.Close()) }()
 		if !a.json {
 			for _, text := range h.Unfinished() {
-				fmt.Fprintf(a.io.Err, "caisson: %s\n", printable(text))
+				fmt.Fprintf(a.err, "caisson: %s\n", printable(text))
 			}
 		}
 		return use(cmd.Context(), h, args)

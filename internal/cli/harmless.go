@@ -34,8 +34,8 @@ func (a *app) sayUnread(why error) {
 	a.unread = map[string]bool{e.Error(): true}
 	if a.json {
 		raw, _ := json.Marshal(map[string]any{"warning": e}) // as in fail
-		fmt.Fprintf(a.io.Err, "%s\n", raw)
+		fmt.Fprintf(a.err, "%s\n", raw)
 		return
 	}
-	fmt.Fprintf(a.io.Err, "caisson: the config was not read: %s [%s]\n  What this command does goes on without it. %s\n", printable(e.Error()), e.Code, printable(e.HintText()))
+	fmt.Fprintf(a.err, "caisson: the config was not read: %s [%s]\n  What this command does goes on without it. %s\n", printable(e.Error()), e.Code, printable(e.HintText()))
 }

@@ -207,7 +207,7 @@ func (a *app) sayUndriven(ctx context.Context, h *host.Host, id caisson.RunID) e
 	}
 	r, driven, err := h.Driven(ctx, r)
 	if err == nil && !driven && !r.State.Terminal() {
-		fmt.Fprintf(a.io.Err, "  nobody drives run %s: caisson runs resume %s\n", id, id)
+		fmt.Fprintf(a.err, "  nobody drives run %s: caisson runs resume %s\n", id, id)
 	}
 	return err
 }

@@ -42,8 +42,8 @@ With --json: each event of the run as a line, then the run. A command after "--"
 has stdout for itself; what Caisson has to say goes to stderr.
 
 Exit: 0 succeeded, 1 failed or stopped by a bound, 75 waiting for a review or
-paused by a fault, 124 deadline, 130 interrupted or cancelled; with "--" the
-command's own status.`,
+paused by a fault, 124 deadline, 130 interrupted or cancelled, 141 parked because
+nobody reads any more what it prints; with "--" the command's own status.`,
 		Example: `  caisson run "make the date parser accept ISO weeks"
   caisson run --model anthropic/claude-sonnet-4-5 --max-cost 2 "fix the flaky test"
   caisson run -d "update the docs"
@@ -115,10 +115,10 @@ func (a *app) run(ctx context.Context, h *host.Host, want host.RunRequest, detac
 		if err == nil {
 			where = "branch " + ws.Branch
 		}
-		fmt.Fprintf(a.io.Err, "  run %s  %s  sandbox %s\n", r.ID, printable(where), r.Spec.Engine)
+		fmt.Fprintf(a.err, "  run %s  %s  sandbox %s\n", r.ID, printable(where), r.Spec.Engine)
 		for _, m := range ws.Submodules {
 			if m.Empty != "" {
-				fmt.Fprintf(a.io.Err, "  submodule %s is empty: %s\n", printable(m.Path), printable(m.Empty))
+				fmt.Fprintf(a.err, "  submodule %s is empty: %s\n", printable(m.Path), printable(m.Empty))
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID)
 	}
 	if r.State.Terminal() { // it was open when it was decided
 		if !a.json {
-			fmt.Fprintf(a.io.Err, "  another process drove run %s on, and it has ended: %s\n", id, r.State)
+			fmt.Fprintf(a.err, "  another process drove run %s on, and it has ended: %s\n", id, r.State)
 		}
 		return nil
 	}
@@ -161,7 +161,7 @@ func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID)
 		return err
 	}
 	if !a.json {
-		fmt.Fprintf(a.io.Err, "  another process drives run %s and goes on: caisson runs attach %s\n", id, id)
+		fmt.Fprintf(a.err, "  another process drives run %s and goes on: caisson runs attach %s\n", id, id)
 	}
 	return nil
 }
@@ -178,6 +178,8 @@ func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.
 
 // driven is drive, without a word about how the run stands then.
 func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) (*watch, caisson.Run, error) {
+	told := ctx
+	ctx = context.WithoutCancel(ctx) // the run is ended in order, by stop
 	w := a.newWatch(ctx, h, r)
 	within, err := h.InServed(ctx, r)
 	if err != nil {
@@ -188,7 +190,7 @@ func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host
 		ctx, leave = context.WithCancelCause(ctx)
 		defer leave(nil)
 	}
-	stop := newStopper(h, r, w.stopping, leave)
+	stop := newStopper(told, h, r, w.stopping, leave)
 	defer stop.close()
 	opts.Pause = stop.pause
 	if w.foreign {
@@ -208,8 +210,8 @@ func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host
 	ended, err := w.during(ctx, func(ctx context.Context) (caisson.Run, error) {
 		if within {
 			ended, err := h.DriveServed(ctx, r.ID, host.Streams{In: a.io.In, Out: a.io.Out, Err: a.io.Err})
-			if errors.Is(err, syscall.EPIPE) { // as the kernel ends who writes to a pipe that nobody reads
-				err = &exitError{status: 128 + int(syscall.SIGPIPE)}
+			if errors.Is(err, syscall.EPIPE) { // the process that serves has written for this one
+				a.out.unread()
 			}
 			return ended, err
 		}
@@ -222,7 +224,7 @@ func (a *app) driven(ctx context.Context, h *host.Host, r caisson.Run, opts host
 // command that ran to its end has said all itself.
 func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) error {
 	if !w.foreign {
-		if err := a.print(r, func(out io.Writer) { a.summary(out, r) }); err != nil {
+		if err := a.print(r, func(out io.Writer) { a.summary(ctx, h, out, r) }); err != nil {
 			return err
 		}
 		return status(exitOf(r))
@@ -237,13 +239,13 @@ func (a *app) ended(ctx context.Context, h *host.Host, w *watch, r caisson.Run) 
 	own = own && (r.Spec.Session != "" || !term.IsTerminal(int(a.io.Err.Fd()))) // on a terminal the person is told how to go on
 	switch {
 	case a.json:
-		if err := encode(a.io.Err, r); err != nil {
+		if err := encode(a.err, r); err != nil {
 			return err
 		}
 	case why != nil:
 	case !own:
 		var text strings.Builder
-		a.summary(&text, r)
+		a.summary(ctx, h, &text, r)
 		if e := notStarted(calls); e != nil && e.HintText() != "" && r.State.Terminal() {
 			fmt.Fprintf(&text, "  %s\n", printable(e.HintText()))
 		}
@@ -259,7 +261,7 @@ func (a *app) watch(ctx context.Context, h *host.Host, r caisson.Run) error {
 	if err != nil {
 		return err
 	}
-	if err := a.print(ended, func(out io.Writer) { a.summary(out, ended) }); err != nil {
+	if err := a.print(ended, func(out io.Writer) { a.summary(ctx, h, out, ended) }); err != nil {
 		return err
 	}
 	return status(exitOf(ended))
@@ -290,12 +292,19 @@ func exitOf(r caisson.Run) int {
 }
 
 // summary says how a run stands and how to go on.
-func (a *app) summary(w io.Writer, r caisson.Run) {
+func (a *app) summary(ctx context.Context, h *host.Host, w io.Writer, r caisson.Run) {
 	fmt.Fprintf(w, "  run %s  %s after %s, %s\n", r.ID, a.runState(r), r.Active.Round(100*time.Millisecond), counted(r.Turns, "turn", "turns"))
 	if r.Text != "" && r.Text != string(r.State) && r.State != caisson.RunSucceeded {
 		fmt.Fprintf(w, "  %s\n", line(r.Text, 300))
 	}
+	gone := h.LookAt(ctx, r)
 	switch {
+	case gone != nil:
+		e := caisson.AsError(gone)
+		fmt.Fprintf(w, "  %s\n", printable(e.Error()))
+		if hint := e.HintText(); hint != "" {
+			fmt.Fprintf(w, "  %s\n", printable(hint))
+		}
 	case r.State == caisson.RunWaiting:
 		fmt.Fprintf(w, "  it waits for you: caisson review ls --run %s\n", r.ID)
 	case !r.State.Terminal():

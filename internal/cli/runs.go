@@ -194,7 +194,7 @@ func (a *app) runsAttach() *cobra.Command {
 			if driven || r.State.Terminal() || !a.terminal() || a.json {
 				return a.watch(ctx, h, r)
 			}
-			fmt.Fprintf(a.io.Err, "  nobody drives run %s: it is taken up here\n", r.ID)
+			fmt.Fprintf(a.err, "  nobody drives run %s: it is taken up here\n", r.ID)
 			return a.resume(ctx, h, r, host.DriveOptions{})
 		})
 	cmd.Long = `Watch a run that another process drives, and answer what it asks. A run that

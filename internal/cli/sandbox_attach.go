@@ -94,7 +94,7 @@ func (a *app) attach(ctx context.Context, h *host.Host, id caisson.RunID, opts a
 	}
 	err = a.afterLook(ctx, h, went, r)
 	if !eye.seen && r.State.Terminal() && !a.json {
-		fmt.Fprintf(a.io.Err, "  it ended before it could be looked at; what it printed: caisson runs show %s\n", r.ID)
+		fmt.Fprintf(a.err, "  it ended before it could be looked at; what it printed: caisson runs show %s\n", r.ID)
 	}
 	return err
 }
@@ -107,7 +107,7 @@ func (a *app) sayLeft(id caisson.RunID, newline bool) {
 	if newline {
 		text = "\n" + text
 	}
-	_, _ = io.WriteString(a.io.Err, text) // the terminal may be gone
+	_, _ = io.WriteString(a.err, text) // the terminal may be gone
 }
 
 // afterLook says how a session stands when the person looks away.
@@ -144,14 +144,14 @@ func (a *app) afterLook(ctx context.Context, h *host.Host, went terminal.Went, r
 	own := r.State.Terminal() && r.Cause == "" && r.Stop != caisson.StopModelError && (r.Exit != 0 || r.State == caisson.RunSucceeded)
 	switch {
 	case a.json:
-		if err := encode(a.io.Err, r); err != nil {
+		if err := encode(a.err, r); err != nil {
 			return err
 		}
 	case why != nil:
 	case own:
-		fmt.Fprintf(a.io.Err, "  session %s ended with status %d\n", r.ID, r.Exit)
+		fmt.Fprintf(a.err, "  session %s ended with status %d\n", r.ID, r.Exit)
 	default:
-		a.summary(a.io.Err, r)
+		a.summary(ctx, h, a.err, r)
 	}
 	return cmp.Or(why, status(exitOf(r)))
 }
@@ -182,11 +182,12 @@ const (
 )
 
 func (a *app) newEye(opts attachOptions) *eye {
-	e := &eye{out: a.io.Out, done: make(chan struct{}), got: make(chan os.Signal, 1)}
+	out := &output{file: a.io.Out, unread: a.out.unread} // that a terminal is gone is no loss of what this command prints
+	e := &eye{out: out, done: make(chan struct{}), got: make(chan os.Signal, 1)}
 	e.view = terminal.View{
 		Attached: func() { e.seen = true },
-		Out:      a.io.Out, ReadOnly: opts.readOnly, Keys: opts.keys,
-		Note: func(text string) { fmt.Fprintf(a.io.Err, "\r\n  caisson: %s\r\n", printable(text)) },
+		Out:      out, ReadOnly: opts.readOnly, Keys: opts.keys,
+		Note: func(text string) { fmt.Fprintf(a.err, "\r\n  caisson: %s\r\n", printable(text)) },
 	}
 	if !a.terminal() {
 		e.view.ReadOnly = true

@@ -200,9 +200,9 @@ func (a *app) sandboxServe() *cobra.Command {
 			if _, err := fmt.Sscanf(size, "%dx%d", &opts.Size.Cols, &opts.Size.Rows); err != nil {
 				return usage(fmt.Errorf("--size is COLSxROWS, and not %q", size))
 			}
-			stop := newStopper(h, r, func() {}, nil)
+			stop := newStopper(ctx, h, r, func() {}, nil)
 			defer stop.close()
-			ended, err := h.Serve(ctx, r.ID, opts)
+			ended, err := h.Serve(context.WithoutCancel(ctx), r.ID, opts)
 			if err != nil {
 				return err
 			}

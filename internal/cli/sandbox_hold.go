@@ -58,7 +58,7 @@ somebody else has the workspace, or it could not be restored.`,
 		}
 		err = a.print(held, func(w io.Writer) {
 			if held.After != held.Before {
-				fmt.Fprintf(a.io.Err, "  branch %s moved: %.12s → %.12s; it is so inside too\n", printable(held.Branch), held.Before, held.After)
+				fmt.Fprintf(a.err, "  branch %s moved: %.12s → %.12s; it is so inside too\n", printable(held.Branch), held.Before, held.After)
 			}
 			for _, f := range held.Amiss {
 				a.finding(a.io.Err, f)

@@ -27,7 +27,7 @@ func (a *app) sandboxRebuild() *cobra.Command {
   caisson sandbox rebuild --engine podman --refresh`,
 		Args: cobra.NoArgs,
 		RunE: a.with(func(ctx context.Context, h *host.Host, _ []string) error {
-			want.Output = a.io.Err
+			want.Output = a.err
 			if quiet {
 				want.Output = nil
 			}

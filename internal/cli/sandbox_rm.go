@@ -68,7 +68,7 @@ func (a *app) mayRemove(list []host.BoxRemoval, want host.BoxRemoveRequest, yes 
 		sessions += len(one.Sessions)
 		if one.Why != "" {
 			if !a.json {
-				a.showBoxRemovals(a.io.Err, list)
+				a.showBoxRemovals(a.err, list)
 			}
 			return nil // which is refused as a whole
 		}

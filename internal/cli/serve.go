@@ -40,7 +40,7 @@ from the record.`,
 		ctx, stop := untilSignal(ctx)
 		defer stop()
 		if !untilIdle && !a.json {
-			fmt.Fprintln(a.io.Err, "  keeps sandboxes open; Ctrl-C stops them and ends")
+			fmt.Fprintln(a.err, "  keeps sandboxes open; Ctrl-C stops them and ends")
 		}
 		return s.Run(ctx)
 	})

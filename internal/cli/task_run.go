@@ -55,7 +55,7 @@ Exit: 0 done, or the stage of --step has ended; 75 paused.`,
 // driveStage drives the run of a stage and shows it as `caisson run` does.
 func (a *app) driveStage(ctx context.Context, h *host.Host, t caisson.Task, r caisson.Run, step caisson.TaskStep) (caisson.Run, error) {
 	if !a.json {
-		fmt.Fprintf(a.io.Err, "  task %s  step %d  %s by the %s: run %s\n", t.ID, stepNumber(ctx, h, t.ID, r.ID), printable(step.Stage), printable(step.Role), r.ID)
+		fmt.Fprintf(a.err, "  task %s  step %d  %s by the %s: run %s\n", t.ID, stepNumber(ctx, h, t.ID, r.ID), printable(step.Stage), printable(step.Role), r.ID)
 	}
 	w, ended, err := a.driven(ctx, h, r, host.DriveOptions{})
 	if err != nil {
@@ -63,7 +63,7 @@ func (a *app) driveStage(ctx context.Context, h *host.Host, t caisson.Task, r ca
 	}
 	if !a.json {
 		var text strings.Builder
-		a.summary(&text, ended)
+		a.summary(ctx, h, &text, ended)
 		first, _, _ := strings.Cut(text.String(), "\n") // how to go on is told of the task
 		w.to.line("%s", first)
 	}

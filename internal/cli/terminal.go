@@ -24,7 +24,7 @@ type agentTerminal struct {
 
 func (a *app) agentTerminal(pty bool) *agentTerminal {
 	t := &agentTerminal{done: make(chan struct{})}
-	t.streams = agent.Options{Stdin: a.io.In, Stdout: a.out, Stderr: a.io.Err}
+	t.streams = agent.Options{Stdin: a.io.In, Stdout: a.out, Stderr: a.err}
 	if !pty || !a.terminal() {
 		return t
 	}

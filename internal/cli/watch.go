@@ -33,7 +33,7 @@ type watch struct {
 func (a *app) newWatch(ctx context.Context, h *host.Host, r caisson.Run) *watch {
 	w := &watch{a: a, h: h, run: r, seq: r.Events, foreign: len(r.Spec.Argv) > 0, to: &console{out: a.out}, json: a.out}
 	if w.foreign {
-		w.to.out, w.json = a.io.Err, a.io.Err
+		w.to.out, w.json = a.err, a.err
 	}
 	w.lines = &lines{a: a, h: h, to: w.to, foreign: w.foreign}
 	if ws, err := h.Ledger.Workspace(ctx, r.Spec.Workspace); err == nil {

@@ -69,7 +69,7 @@ func (a *app) remove(ctx context.Context, h *host.Host, removals []host.Removal)
 	for _, r := range removals {
 		if r.Err() != nil {
 			if !r.Askable && !a.json {
-				a.showRemovals(a.io.Err, removals)
+				a.showRemovals(a.err, removals)
 			}
 			break
 		}

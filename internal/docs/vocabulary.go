@@ -19,7 +19,8 @@ With ` + "`--json`" + `, on sockets and in the control channel it is
 ` + "```" + `
 
 *Retryable* says that the same request may succeed later, unchanged. *Exit* is the status of the command line: 0 ok, 1 failed, 2 usage,
-75 retryable, 76 unknown outcome, 77 refused by policy, 78 bad configuration, 124 deadline, 130 interrupted.
+75 retryable, 76 unknown outcome, 77 refused by policy, 78 bad configuration, 124 deadline, 130 interrupted,
+and, without a word, 141 where nobody reads any more what it prints.
 
 | code | meaning | what to do | retryable | exit | HTTP |
 |---|---|---|---|---|---|

@@ -205,6 +205,11 @@ func testTaskNew(t *testing.T, f *fixture) {
 	equal(t, "as many as may be", must(asked("k6", caisson.TaskNew{Free: true, Most: 7}))(t).Branch, "bugfix/one-6")
 	must(asked("k6", caisson.TaskNew{Free: true, Most: 1}))(t) // it is made already
 
+	unfit := caisson.TaskNew{Free: true, Unfit: caisson.Errorf(caisson.CodeWorkflowInvalid, "it is not there")}
+	_, err = asked("k7", unfit)
+	wantCode(t, err, caisson.CodeWorkflowInvalid)
+	must(asked("k6", unfit))(t) // it was there then
+
 	var all sync.WaitGroup // of several processes at once, none is one too many
 	other := f.open()
 	defer func() { ok(t, other.Close()) }()

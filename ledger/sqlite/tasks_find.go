@@ -35,6 +35,9 @@ func taskQuery(filter caisson.TaskFilter) *query {
 
 // admitTask holds a new task against what is on record, and gives it its branch.
 func (t *tx) admitTask(task *caisson.Task, want caisson.TaskNew) error {
+	if want.Unfit != nil {
+		return want.Unfit
+	}
 	if want.Most > 0 {
 		var made int
 		if err := t.row(`SELECT count(*) FROM tasks WHERE created_by = ?`, task.CreatedBy).Scan(&made); err != nil {

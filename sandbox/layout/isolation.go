@@ -103,12 +103,34 @@ func refusedStart(err error, read func(string) string, root bool) *caisson.Error
 	return e
 }
 
+// refusedPoint explains why nothing can be mounted at a path, where that is no
+// fault of the host's, but of who chose the path; nil where it is not.
+func refusedPoint(r plan.Report) *caisson.Error {
+	why := ""
+	switch errno := syscall.Errno(r.Errno); {
+	case errno == unix.ENOENT:
+		why = "it is not there, and would have to be made in a directory of this machine that is shown inside"
+	case errno == unix.ELOOP:
+		why = "a symbolic link is on the way"
+	case errno == unix.ENOTDIR:
+		why = "of what is there and what is mounted one is a directory, and the other is none"
+	}
+	if r.Point == "" || why == "" {
+		return nil
+	}
+	return caisson.Errorf(caisson.CodePathInvalid, "nothing can be mounted at %s in the sandbox: %s", r.Point, why).With("target", r.Point).
+		WithHint("If it is of `mounts:` in your config, give it another `target`: a path that is there, or one below a directory that this machine does not have.")
+}
+
 // RefusedSetUp explains why the box could not be built or proved.
 func RefusedSetUp(r plan.Report) *caisson.Error {
 	return refusedSetUp(r, setting, os.Geteuid() == 0)
 }
 
 func refusedSetUp(r plan.Report, read func(string) string, root bool) *caisson.Error {
+	if e := refusedPoint(r); e != nil {
+		return e
+	}
 	e := caisson.Errorf(caisson.CodeIsolationUnavailable, "the sandbox could not be set up (%s): %s", r.Failed, r.Error)
 	errno := syscall.Errno(r.Errno)
 	switch {

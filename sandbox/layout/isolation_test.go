@@ -29,6 +29,10 @@ func TestCase_S12(t *testing.T) {
 		r := plan.Report{Failed: failed, Error: fmt.Sprint(failed, ": ", err), Errno: int(errno)}
 		return func(read func(string) string, root bool) *caisson.Error { return refusedSetUp(r, read, root) }
 	}
+	at := func(path string, errno unix.Errno) func(func(string) string, bool) *caisson.Error {
+		r := plan.Report{Failed: "root", Error: errno.Error(), Errno: int(errno), Point: path}
+		return func(read func(string) string, root bool) *caisson.Error { return refusedSetUp(r, read, root) }
+	}
 	for name, c := range map[string]struct {
 		explain func(func(string) string, bool) *caisson.Error
 		setting string
@@ -49,6 +53,7 @@ func TestCase_S12(t *testing.T) {
 		"too many":                 {started(unix.ENOSPC), "", false, "user.max_*_namespaces"},
 		"old kernel":               {started(unix.EINVAL), "", false, "older than 5.12"},
 		"old kernel, mounts":       {setUp("root", unix.ENOSYS), "", false, "older than 5.12"},
+		"AppArmor, a mount point":  {at("/x", unix.EACCES), appArmor + "=1", false, "kernel.apparmor_restrict_unprivileged_userns=0"},
 		"no overlays":              {setUp("root: layer over /caches/x", unix.EPERM), "", false, "`caches`"},
 	} {
 		key, value, _ := strings.Cut(c.setting, "=")

@@ -28,6 +28,7 @@ type walker struct {
 	giveUp func()
 
 	mu         sync.Mutex
+	walks      int64 // begun
 	looks      []looking
 	through    int
 	done, over bool
@@ -49,6 +50,8 @@ func (s *Service) lookAround(ctx context.Context, looks []looking) bool {
 	w := s.walker
 	s.looks.Add(1)
 	w.mu.Lock()
+	w.walks++
+	walk := w.walks
 	w.looks, w.through, w.done, w.bound = looks, 0, false, nil
 	w.mu.Unlock()
 	w.set <- struct{}{}
@@ -58,7 +61,7 @@ func (s *Service) lookAround(ctx context.Context, looks []looking) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.done {
-		w.bound = time.AfterFunc(lookMoment, func() { w.disperse(ctx) })
+		w.bound = time.AfterFunc(lookMoment, func() { w.disperse(ctx, walk) })
 	}
 	return w.done
 }
@@ -121,10 +124,12 @@ func (w *walker) walk(ctx, asking context.Context) bool {
 	return true
 }
 
-// disperse has what is left looked at otherwise, and gives up what hangs in a while.
-func (w *walker) disperse(ctx context.Context) {
+// disperse has what is left of a walk looked at otherwise, and gives up what hangs in
+// a while. Its timer may go off just when that walk has ended, and come here in the
+// next one, which has its own.
+func (w *walker) disperse(ctx context.Context, walk int64) {
 	w.mu.Lock()
-	if w.done {
+	if w.done || walk != w.walks {
 		w.mu.Unlock()
 		return
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -9,7 +10,35 @@ import (
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/control/channel"
 )
+
+// Files that could not be taken back, as nobody could tell whose they are to be, are
+// taken back with the next round: of those that took them no event comes again.
+func TestWhatCouldNotBeTakenBackStirs(t *testing.T) {
+	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
+	b := s.broker(t.Context(), Sandbox{Owned: func(context.Context) error { return errors.New("no answer") }})
+	dir := t.TempDir()
+	if err := b.place.make(dir); err != nil {
+		t.Fatal(err)
+	}
+	defer b.place.close()
+	b.untold, b.guarded = false, true
+	b.tick(s.begun, 0, 0)
+	b.tick(s.begun+lookEvery, 1, 0)
+	if len(b.ticks) > 0 {
+		t.Fatal("something is to be done at first")
+	}
+	other, err := channel.Make(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	b.keep(t.Context())
+	if b.tick(s.begun+2*lookEvery, 2, 0); len(b.ticks) == 0 {
+		t.Error("the loop is not told")
+	}
+}
 
 // A broker that has ended is not kept, whoever else is open.
 func TestEndedBrokersAreNotKept(t *testing.T) {

@@ -60,6 +60,7 @@ type Service struct {
 	brokers  map[*near]bool
 	vacant   []near    // for those to come
 	material *material // for the next round
+	ends     int64     // of brokers
 	engines  map[string]*engine
 	beat     time.Duration // by Boot, when this process was last seen to run
 	// inhabited sandboxes are those in which something runs. While beating, this
@@ -168,20 +169,22 @@ func (s *Service) add(b *Broker) {
 	}
 	name := b.o.Record.Engine
 	if s.engines[name] == nil {
-		s.engines[name] = &engine{look: look[Listing]{ask: asking[Listing](func(ctx context.Context) (Listing, error) { return s.o.Present(ctx, name) })}}
+		s.engines[name] = &engine{name: name, look: look[Listing]{ask: asking[Listing](func(ctx context.Context) (Listing, error) { return s.o.Present(ctx, name) })}}
 	}
 	b.engine = s.engines[name]
 	b.engine.brokers++
 }
 
+// drop forgets a broker that has ended.
 func (s *Service) drop(b *Broker) {
+	defer b.vacate() // afterwards: it is not among the brokers then
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.brokers[b.near] {
 		return
 	}
 	delete(s.brokers, b.near)
-	s.material = nil
+	s.material, s.ends = nil, s.ends+1
 	if !b.empty {
 		s.countLocked(false)
 	}

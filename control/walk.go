@@ -116,7 +116,7 @@ func (w *walker) walk(ctx, asking context.Context) bool {
 	if w.over {
 		return false
 	}
-	w.done = true
+	w.done, w.looks = true, nil // what it looked at may end while it rests
 	w.s.looks.Done()
 	if w.bound != nil {
 		w.bound.Stop()

@@ -22,6 +22,7 @@ func (idle) Now() time.Time { return time.Now() }
 func (idle) OpenChannel(context.Context, caisson.Drive, int64) (caisson.Channel, error) {
 	return caisson.Channel{Generation: 1, Epoch: 1}, nil
 }
+
 func (idle) Requests(context.Context, caisson.RunID, caisson.RequestFilter) ([]caisson.RequestRecord, error) {
 	return nil, nil
 }

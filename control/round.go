@@ -29,6 +29,12 @@ const never = time.Duration(math.MaxInt64)
 // tick does what is due, and returns how long nothing is. Nothing that could hang
 // is done in the caller's goroutine.
 func (s *Service) tick(ctx context.Context) time.Duration {
+	s.ticking.Lock()
+	defer s.ticking.Unlock()
+	return s.tickLocked(ctx)
+}
+
+func (s *Service) tickLocked(ctx context.Context) time.Duration {
 	s.mu.Lock()
 	if s.beat == 0 {
 		s.beat = s.o.Boot()

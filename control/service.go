@@ -74,7 +74,8 @@ type Service struct {
 	dueFor    int64         // stalls of which the brokers know
 	looks     sync.WaitGroup
 
-	walker *walker // of who calls tick; nil: there is none yet
+	ticking sync.Mutex // one tick at a time
+	walker  *walker    // of who ticks; nil: there is none yet
 
 	debtors atomic.Int64 // see pace
 }
@@ -119,7 +120,9 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	}
 	enough()
+	s.ticking.Lock()
 	s.leave()
+	s.ticking.Unlock()
 	s.looks.Wait()
 	return <-watched
 }

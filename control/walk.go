@@ -37,8 +37,8 @@ type walker struct {
 
 // lookAround looks at things. Those that the walker is not through with in a moment
 // are looked at each on its own: none waits for one that hangs. It tells whether it
-// is through, and looks are not used any more. It is called by one at a time, who
-// calls leave at last.
+// is through, and looks are not used any more. It is called by one at a time, and
+// leave at last.
 func (s *Service) lookAround(ctx context.Context, looks []looking) bool {
 	if len(looks) == 0 {
 		return true

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,4 +46,38 @@ func TestLateForTheWalkBefore(t *testing.T) {
 		s.leave()
 		s.looks.Wait()
 	})
+}
+
+// Rounds are one after the other, whoever begins them: none takes the walker of
+// another, and no broker is left as one that is being looked at.
+func TestOneRoundAtATime(t *testing.T) {
+	var now atomic.Int64
+	s := New(Options{Ledger: unasked{}, Boot: func() time.Duration { return time.Hour + time.Duration(now.Load()) }})
+	var all []*Broker
+	for range 4 {
+		b := s.broker(t.Context(), Sandbox{Bound: func(context.Context) error { return nil }})
+		b.untold, b.guarded = false, true
+		if err := b.place.make(t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		defer b.place.close()
+		s.add(b)
+		all = append(all, b)
+	}
+	var ticking sync.WaitGroup
+	for range 4 {
+		ticking.Go(func() {
+			for range 500 {
+				now.Add(int64(lookEvery))
+				s.Tick(t.Context())
+			}
+		})
+	}
+	ticking.Wait()
+	s.leave()
+	for i, b := range all {
+		if b.looking {
+			t.Errorf("broker %d is not looked at any more", i)
+		}
+	}
 }

@@ -197,6 +197,7 @@ type faulty struct {
 	caisson.Ledger
 	take, start, settle atomic.Pointer[caisson.Error]
 	unstarted           atomic.Int64           // calls that could not be started
+	untaken             atomic.Int64           // requests that could not be recorded
 	reading             atomic.Pointer[func()] // at the next read of a call
 	taking              atomic.Pointer[func()] // before the next request is recorded
 }
@@ -220,6 +221,7 @@ func (l *faulty) TakeRequest(ctx context.Context, d caisson.Drive, r caisson.Req
 		(*taking)()
 	}
 	if err := asErr(&l.take); err != nil {
+		l.untaken.Add(1)
 		return err
 	}
 	return l.Ledger.TakeRequest(ctx, d, r)

@@ -14,7 +14,7 @@ import (
 // belongs to one broker is on many.
 type near struct {
 	mu stateLock // of what changes of the broker
-	of *Broker
+	of *Broker   // nil when it has ended: who reads it then has the lock
 
 	// Of the sandbox, and of the engine that made it.
 	id       caisson.SandboxID
@@ -30,7 +30,7 @@ type near struct {
 	late    glance                      // what was due while it was looked at, and is as soon as that is over
 	round   int64                       // of the last tick; below 0: there was none
 	bound   look[struct{}]              // asks nothing where there is no workspace
-	isBound func(context.Context) error // what it asks
+	isBound func(context.Context) error // what it asks; nil when the broker has ended
 	// Of the next look at the workspace, where the last went wrong.
 	boundDue   time.Duration
 	boundFails int
@@ -49,7 +49,7 @@ func (l *stateLock) Lock() {
 }
 
 // nearTogether lie side by side. They are there until the last of them is not used
-// any more, with their brokers.
+// any more; their brokers are not, see vacate.
 const nearTogether = 8
 
 func (s *Service) near() *near {
@@ -64,11 +64,34 @@ func (s *Service) near() *near {
 	return n
 }
 
+// vacate lets go of the broker, and of whatever else is large: it has ended, and what
+// lies beside it is used for longer.
+func (n *near) vacate() {
+	n.mu.Mutex.Lock()
+	defer n.mu.Mutex.Unlock()
+	n.of, n.isBound, n.late = nil, nil, glance{}
+}
+
+// broker is nil when it has ended.
+func (n *near) broker() *Broker {
+	n.mu.Mutex.Lock()
+	defer n.mu.Mutex.Unlock()
+	return n.of
+}
+
 // binding is what a look at the workspace asks. A function that knew of the broker
 // would lie elsewhere.
 type binding near
 
-func (b *binding) answer(ctx context.Context) (struct{}, error) { return struct{}{}, b.isBound(ctx) }
+func (b *binding) answer(ctx context.Context) (struct{}, error) {
+	b.mu.Mutex.Lock()
+	ask := b.isBound
+	b.mu.Mutex.Unlock()
+	if ask == nil {
+		return struct{}{}, context.Canceled // nobody wants to know
+	}
+	return struct{}{}, ask(ctx)
+}
 
 // tick has the loop do what only time has it do, where there is any of it. It
 // returns the look at the broker that is due, one without a broker if none is, and
@@ -85,7 +108,7 @@ func (n *near) tick(now time.Duration, round, stalls int64) (look glance, next t
 	if stalls != n.stalls || fresh && (surely || n.mu.stirred.Load()) {
 		n.dueLocked(stalls)
 	}
-	look = glance{near: n, files: fresh && (surely || !n.guarded), bound: fresh && n.bound.ask != nil}
+	look = glance{near: n, of: n.of, files: fresh && (surely || !n.guarded), bound: fresh && n.bound.ask != nil}
 	look.files, look.bound = look.files || n.late.files, look.bound || n.late.bound
 	if n.late = (glance{}); n.looking {
 		n.late = look
@@ -130,7 +153,7 @@ func (b *Broker) stir() {
 func (n *near) unbound() bool {
 	n.mu.Mutex.Lock()
 	defer n.mu.Mutex.Unlock()
-	if n.boundFails > 0 || n.state == caisson.BrokerHealthy {
+	if n.boundFails > 0 || n.state == caisson.BrokerHealthy || n.of == nil {
 		return n.boundFails > 0
 	}
 	_, parked := n.of.reasons[caisson.CodeWorkspaceBindingLost]
@@ -149,7 +172,7 @@ func (n *near) looked() {
 	n.mu.Mutex.Lock()
 	defer n.mu.Mutex.Unlock()
 	n.looking = false
-	if n.boundFails > 0 || n.late.files || n.late.bound {
+	if n.of != nil && (n.boundFails > 0 || n.late.files || n.late.bound) {
 		n.of.s.rouse()
 	}
 }

@@ -54,6 +54,7 @@ func (b *Broker) keep(ctx context.Context) {
 		return
 	}
 	b.place.unsaid.Store(true) // also where nothing else tells of it again
+	b.mu.stirred.Store(true)   // nor takes the lock after this
 	if b.owned(ctx) != nil {
 		return
 	}

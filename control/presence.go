@@ -11,6 +11,7 @@ import (
 
 // engine is one engine that sandboxes are of.
 type engine struct {
+	name    string
 	look    look[Listing]
 	brokers int           // whose sandboxes are of it
 	of      []*near       // those that are in the present listing, or were in the last one
@@ -34,9 +35,9 @@ const (
 func (n *near) presence(l Listing, err error) (presence, error) {
 	switch {
 	case err != nil:
-		return unsure, fmt.Errorf("engine %s does not answer: %w", n.of.o.Record.Engine, err)
+		return unsure, fmt.Errorf("engine %s does not answer: %w", n.engine.name, err)
 	case l.Instance != n.instance:
-		return unsure, fmt.Errorf("another installation of engine %s answers than the one that made the sandbox", n.of.o.Record.Engine)
+		return unsure, fmt.Errorf("another installation of engine %s answers than the one that made the sandbox", n.engine.name)
 	case l.Sandboxes[n.id]:
 		return present, nil
 	default:
@@ -149,7 +150,10 @@ func (n *near) listed(ctx context.Context, l Listing, err error) bool {
 	if what == present && n.healthy() {
 		return true
 	}
-	b := n.of
+	b := n.broker()
+	if b == nil {
+		return true // it has ended, and nothing is asked for it
+	}
 	switch what {
 	case present:
 		b.Unpark(caisson.CodeEngineUnknown)

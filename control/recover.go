@@ -20,6 +20,7 @@ func (s *Service) Open(ctx context.Context, o Sandbox) (*Broker, error) {
 		b.stop(err)
 		b.work.Wait()
 		b.place.close()
+		b.vacate()
 		return nil, fmt.Errorf("open the control channel of sandbox %s: %w", o.Record.ID, err)
 	}
 	s.add(b)

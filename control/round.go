@@ -29,6 +29,12 @@ const never = time.Duration(math.MaxInt64)
 // tick does what is due, and returns how long nothing is. Nothing that could hang
 // is done in the caller's goroutine.
 func (s *Service) tick(ctx context.Context) time.Duration {
+	s.ticking.Lock()
+	defer s.ticking.Unlock()
+	return s.tickLocked(ctx)
+}
+
+func (s *Service) tickLocked(ctx context.Context) time.Duration {
 	s.mu.Lock()
 	if s.beat == 0 {
 		s.beat = s.o.Boot()
@@ -71,6 +77,7 @@ type material struct {
 	near    []*near
 	glances []glance
 	looks   []looking
+	ends    int64 // of brokers, before it was made
 }
 
 func (s *Service) take() *material {
@@ -80,7 +87,7 @@ func (s *Service) take() *material {
 	if s.material = nil; m == nil {
 		m = &material{}
 	}
-	m.near, m.glances, m.looks = m.near[:0], m.glances[:0], m.looks[:0]
+	m.near, m.glances, m.looks, m.ends = m.near[:0], m.glances[:0], m.looks[:0], s.ends
 	for n := range s.brokers {
 		m.near = append(m.near, n)
 	}
@@ -91,7 +98,7 @@ func (s *Service) take() *material {
 func (s *Service) keep(m *material) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(m.near) == len(s.brokers) {
+	if m.ends == s.ends {
 		s.material = m
 	}
 }
@@ -110,6 +117,7 @@ func (s *Service) round(now time.Duration) int64 { return int64((now - s.begun) 
 // of its sandbox.
 type glance struct {
 	near         *near
+	of           *Broker
 	files, bound bool // what is to be looked at
 
 	// What was seen, where a look before it did not hang.
@@ -120,7 +128,7 @@ type glance struct {
 
 func (g *glance) look(ctx context.Context) {
 	if g.files {
-		displaced, asked, err := g.near.of.displaced.here(ctx)
+		displaced, asked, err := g.of.displaced.here(ctx)
 		g.displaced, g.sawFiles = displaced && err == nil, asked
 	}
 	if g.bound {
@@ -131,19 +139,19 @@ func (g *glance) look(ctx context.Context) {
 func (g *glance) tell(context.Context) {
 	n := g.near
 	if g.displaced {
-		signal(n.of.ticks)
+		signal(g.of.ticks)
 	}
-	if g.sawBound && (g.lost != nil || n.unbound()) && n.of.ctx.Err() == nil {
-		n.of.bind(g.lost)
+	if g.sawBound && (g.lost != nil || n.unbound()) && g.of.ctx.Err() == nil {
+		g.of.bind(g.lost)
 	}
 	if files, bound := g.files && !g.sawFiles, g.bound && !g.sawBound; files || bound {
-		n.of.lookAlone(files, bound)
+		g.of.lookAlone(files, bound)
 		return
 	}
 	n.looked()
 }
 
-func (g *glance) alone(context.Context) { g.near.of.lookAlone(g.files, g.bound) }
+func (g *glance) alone(context.Context) { g.of.lookAlone(g.files, g.bound) }
 
 // lookAlone looks at what takes long, or hangs.
 func (b *Broker) lookAlone(files, bound bool) {

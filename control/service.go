@@ -60,6 +60,7 @@ type Service struct {
 	brokers  map[*near]bool
 	vacant   []near    // for those to come
 	material *material // for the next round
+	ends     int64     // of brokers
 	engines  map[string]*engine
 	beat     time.Duration // by Boot, when this process was last seen to run
 	// inhabited sandboxes are those in which something runs. While beating, this
@@ -73,7 +74,8 @@ type Service struct {
 	dueFor    int64         // stalls of which the brokers know
 	looks     sync.WaitGroup
 
-	walker *walker // of who calls tick; nil: there is none yet
+	ticking sync.Mutex // one tick at a time
+	walker  *walker    // of who ticks; nil: there is none yet
 
 	debtors atomic.Int64 // see pace
 }
@@ -118,7 +120,9 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	}
 	enough()
+	s.ticking.Lock()
 	s.leave()
+	s.ticking.Unlock()
 	s.looks.Wait()
 	return <-watched
 }
@@ -168,20 +172,22 @@ func (s *Service) add(b *Broker) {
 	}
 	name := b.o.Record.Engine
 	if s.engines[name] == nil {
-		s.engines[name] = &engine{look: look[Listing]{ask: asking[Listing](func(ctx context.Context) (Listing, error) { return s.o.Present(ctx, name) })}}
+		s.engines[name] = &engine{name: name, look: look[Listing]{ask: asking[Listing](func(ctx context.Context) (Listing, error) { return s.o.Present(ctx, name) })}}
 	}
 	b.engine = s.engines[name]
 	b.engine.brokers++
 }
 
+// drop forgets a broker that has ended.
 func (s *Service) drop(b *Broker) {
+	defer b.vacate() // afterwards: it is not among the brokers then
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.brokers[b.near] {
 		return
 	}
 	delete(s.brokers, b.near)
-	s.material = nil
+	s.material, s.ends = nil, s.ends+1
 	if !b.empty {
 		s.countLocked(false)
 	}

@@ -28,6 +28,7 @@ type walker struct {
 	giveUp func()
 
 	mu         sync.Mutex
+	walks      int64 // begun
 	looks      []looking
 	through    int
 	done, over bool
@@ -36,8 +37,8 @@ type walker struct {
 
 // lookAround looks at things. Those that the walker is not through with in a moment
 // are looked at each on its own: none waits for one that hangs. It tells whether it
-// is through, and looks are not used any more. It is called by one at a time, who
-// calls leave at last.
+// is through, and looks are not used any more. It is called by one at a time, and
+// leave at last.
 func (s *Service) lookAround(ctx context.Context, looks []looking) bool {
 	if len(looks) == 0 {
 		return true
@@ -49,6 +50,8 @@ func (s *Service) lookAround(ctx context.Context, looks []looking) bool {
 	w := s.walker
 	s.looks.Add(1)
 	w.mu.Lock()
+	w.walks++
+	walk := w.walks
 	w.looks, w.through, w.done, w.bound = looks, 0, false, nil
 	w.mu.Unlock()
 	w.set <- struct{}{}
@@ -58,7 +61,7 @@ func (s *Service) lookAround(ctx context.Context, looks []looking) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.done {
-		w.bound = time.AfterFunc(lookMoment, func() { w.disperse(ctx) })
+		w.bound = time.AfterFunc(lookMoment, func() { w.disperse(ctx, walk) })
 	}
 	return w.done
 }
@@ -113,7 +116,7 @@ func (w *walker) walk(ctx, asking context.Context) bool {
 	if w.over {
 		return false
 	}
-	w.done = true
+	w.done, w.looks = true, nil // what it looked at may end while it rests
 	w.s.looks.Done()
 	if w.bound != nil {
 		w.bound.Stop()
@@ -121,10 +124,12 @@ func (w *walker) walk(ctx, asking context.Context) bool {
 	return true
 }
 
-// disperse has what is left looked at otherwise, and gives up what hangs in a while.
-func (w *walker) disperse(ctx context.Context) {
+// disperse has what is left of a walk looked at otherwise, and gives up what hangs in
+// a while. Its timer may go off just when that walk has ended, and come here in the
+// next one, which has its own.
+func (w *walker) disperse(ctx context.Context, walk int64) {
 	w.mu.Lock()
-	if w.done {
+	if w.done || walk != w.walks {
 		w.mu.Unlock()
 		return
 	}

@@ -220,16 +220,20 @@ func TestUnrecordedAndUnanswered(t *testing.T) {
 	w.await("that the status is told", func() bool { return w.status().State == caisson.BrokerHealthy })
 	full := caisson.Errorf(caisson.CodeDiskFull, "the disk is full")
 	taken := make(chan struct{})
+	var room []func()
 	l.taking.Store(new(func() {
 		l.take.Store(full)
-		w.t.Cleanup(fault.Arm("channel.place.before", fault.ENOSPC, 1))
+		for nth := range 100 { // whoever else writes, or tries again
+			room = append(room, fault.Arm("channel.place.before", fault.ENOSPC, int64(nth+1)))
+			w.t.Cleanup(room[nth])
+		}
 		close(taken)
 	}))
 	first := w.ask("count", `{}`)
 	<-taken
-	w.await("that it is claimed", func() bool {
+	w.await("that it is claimed, and that it cannot be answered", func() bool {
 		_, err := os.Lstat(filepath.Join(w.channel(), caisson.ControlRequests, string(first)+".json"))
-		return err != nil
+		return err != nil && l.untaken.Load() > 0 && b.Left()
 	})
 	second := w.ask("count", `{}`)
 	raw, err := json.Marshal(b.Status())
@@ -238,6 +242,9 @@ func TestUnrecordedAndUnanswered(t *testing.T) {
 	}
 	w.claimedAtMost(1)
 	l.take.Store(nil)
+	for _, disarm := range room {
+		disarm()
+	}
 	w.tickNow()
 	if code := w.refused(first); code != caisson.CodeNotExecuted || w.done(first) != 0 {
 		t.Errorf("the first is answered %s, done %d times", code, w.done(first))

@@ -210,7 +210,7 @@ func (h *Host) workAlone(ctx context.Context, ws caisson.Workspace, hold *Hold, 
 	defer opener.Close()
 	terminal, given := foreground(want.Streams.In)
 	command := process.Command{
-		Path: "/bin/sh", Args: append([]string{"-c", heldScript, "sh", program}, want.Argv[1:]...), Env: append(os.Environ(), process.Mark(hold.Instance)), Dir: ws.Path,
+		Path: "/bin/sh", Args: append([]string{"-c", heldScript, "sh", program}, want.Argv[1:]...), Env: process.Mark(os.Environ(), hold.Instance), Dir: ws.Path,
 		Files: []*os.File{gate}, Attr: terminal,
 	}
 	if s := want.Streams; s.In != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -21,14 +22,29 @@ import (
 
 const markName = "CAISSON_HELD_BY"
 
-// Mark is an entry of the environment by which [EndMarked] finds a program, and
-// all that is started from it.
-func Mark(by caisson.InstanceID) string { return markName + "=" + string(by) }
+// Mark returns env with a mark, by which [EndMarked] finds a program that is started
+// with it, and all that is started from that. Marks that are there stay.
+func Mark(env []string, by caisson.InstanceID) []string {
+	marks := string(by)
+	for _, entry := range env {
+		if before, is := strings.CutPrefix(entry, markName+"="); is {
+			marks = before + " " + marks
+		}
+	}
+	return append(unmarked(env), markName+"="+marks)
+}
 
 // Marked tells whether this process was started with a mark, or from what was.
-func Marked(by caisson.InstanceID) bool { return slices.Contains(os.Environ(), Mark(by)) }
+func Marked(by caisson.InstanceID) bool {
+	return slices.ContainsFunc(os.Environ(), func(entry string) bool { return isMark(entry, by) })
+}
 
-// unmarked is env for what outlives that which it is started from.
+func isMark(entry string, by caisson.InstanceID) bool {
+	marks, is := strings.CutPrefix(entry, markName+"=")
+	return is && slices.Contains(strings.Fields(marks), string(by))
+}
+
+// unmarked is env without marks, for what outlives that which it is started from.
 func unmarked(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(entry string) bool { return strings.HasPrefix(entry, markName+"=") })
 }
@@ -49,7 +65,10 @@ func EndMarked(ctx context.Context, by caisson.InstanceID) error {
 		}
 		found := false
 		for _, p := range all {
-			if p.Zombie || !bears(p.PID, Mark(by)) {
+			if ctx.Err() != nil {
+				return caisson.Errorf(caisson.CodeOrphanAlive, "not all was looked at that may have been started with a mark: %w", context.Cause(ctx))
+			}
+			if p.Zombie || !bears(p.PID, by) {
 				continue
 			}
 			found = true
@@ -64,14 +83,30 @@ func EndMarked(ctx context.Context, by caisson.InstanceID) error {
 	return caisson.Errorf(caisson.CodeOrphanAlive, "what was started with a mark starts more of it faster than it is ended")
 }
 
-// bears tells whether a process, if it may be looked at, began with an entry in
-// its environment.
-func bears(pid int, entry string) bool {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+// maxEnviron is as much as a program can be given of arguments and environment.
+const maxEnviron = 6 << 20
+
+// bears tells whether a process, if it may be looked at, began with a mark in its
+// environment.
+func bears(pid int, by caisson.InstanceID) bool {
+	environ, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(bytes.Split(env, []byte{0}), func(e []byte) bool { return string(e) == entry })
+	defer environ.Close()
+	return marked(environ, by)
+}
+
+// marked looks for a mark in an environment. What a process shows as its own is what
+// it likes, also one in a sandbox: it may have no end.
+func marked(environ io.Reader, by caisson.InstanceID) bool {
+	env, _ := io.ReadAll(io.LimitReader(environ, maxEnviron)) // what there is of it
+	for entry := range bytes.SplitSeq(env, []byte{0}) {
+		if isMark(string(entry), by) {
+			return true
+		}
+	}
+	return false
 }
 
 // kill kills one process, and returns when it has ended.

@@ -20,7 +20,7 @@ func TestEndMarked(t *testing.T) {
 	begin := func(by caisson.InstanceID) caisson.ProcessIdentity {
 		t.Helper()
 		cmd := exec.Command("sh", "-c", "setsid sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!'")
-		cmd.Env = append(os.Environ(), process.Mark(by))
+		cmd.Env = process.Mark(os.Environ(), by)
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestEndMarked(t *testing.T) {
 		return id
 	}
 	left, other := begin(mine), begin(others)
-	outlives, err := process.Detach(process.Command{Path: "/bin/sleep", Args: []string{"1000"}, Env: append(os.Environ(), process.Mark(mine))})
+	outlives, err := process.Detach(process.Command{Path: "/bin/sleep", Args: []string{"1000"}, Env: process.Mark(os.Environ(), mine)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,12 +62,37 @@ func TestEndMarkedByOneThatIs(t *testing.T) {
 	if process.Marked(by) {
 		t.Error("a mark that nobody has given")
 	}
-	name, value, _ := strings.Cut(process.Mark(by), "=")
+	name, value, _ := strings.Cut(process.Mark(nil, by)[0], "=")
 	t.Setenv(name, value)
 	if !process.Marked(by) {
 		t.Error("the mark is not seen")
 	}
 	if err := process.EndMarked(t.Context(), by); caisson.CodeOf(err) != caisson.CodeOrphanAlive {
 		t.Errorf("it ends itself: %v", err)
+	}
+}
+
+// Who holds two workspaces, one in the command of the other, is found by either.
+func TestMarkInMark(t *testing.T) {
+	outer, inner := caisson.NewInstanceID(), caisson.NewInstanceID()
+	for _, by := range []caisson.InstanceID{outer, inner} {
+		cmd := exec.Command("sh", "-c", "exec sleep 1000")
+		cmd.Env = process.Mark(process.Mark(os.Environ(), outer), inner)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }() // ends below
+		time.Sleep(50 * time.Millisecond)   // it has begun its program
+		if err := process.EndMarked(t.Context(), by); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Error("it is not found")
+			_ = cmd.Process.Kill()
+			<-ended
+		}
 	}
 }

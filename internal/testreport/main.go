@@ -66,11 +66,12 @@ func report(in io.Reader, out io.Writer, allowedFile, label string) (bool, error
 	if err != nil {
 		return false, err
 	}
-	ok := r.failed == 0 && !r.broken
+	ok, forbidden := r.failed == 0 && !r.broken, 0
 	for _, s := range r.skips {
 		mark := ""
 		if allow != nil && !allow(s) {
 			mark, ok = "  NOT ALLOWED", false
+			forbidden++
 		}
 		fmt.Fprintf(out, "skip  %s %s: %s%s\n", s.pkg, s.test, s.reason, mark)
 	}
@@ -81,6 +82,9 @@ func report(in io.Reader, out io.Writer, allowedFile, label string) (bool, error
 		fmt.Fprintf(out, "as %s:\n", label)
 	}
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
+	if forbidden > 0 {
+		fmt.Fprintf(out, "%d of the skips are not allowed: see NOT ALLOWED above\n", forbidden)
+	}
 	return ok, nil
 }
 

@@ -70,6 +70,16 @@ func (e *Engine) image(ctx context.Context, cli *client.Client) (image.InspectRe
 	return got, e.usable(got)
 }
 
+// Prepare makes the image of boxes where it is not there, as opening one does.
+func (e *Engine) Prepare(ctx context.Context) error {
+	cli, _, err := e.meet(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = e.image(ctx, cli)
+	return err
+}
+
 // Announce says, once, that the image is missing and is made before a sandbox
 // opens. Open says it by itself; who starts another process that opens one says
 // it where a person reads it.

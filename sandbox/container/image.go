@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/internal/lockfile"
 )
 
 // DefaultBase is what our image is built from unless told otherwise.
@@ -229,6 +232,11 @@ func (e *Engine) build(ctx context.Context, cli *client.Client, opts RebuildOpti
 	if err != nil {
 		return err
 	}
+	building, err := e.lockBuild(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = building.Close() }() // the kernel lets go of it at the latest with this process
 	base := e.base()
 	// Where the engine has no network of its own there may be none to build in;
 	// then what is missing from the base cannot be installed, and it says so.
@@ -249,6 +257,19 @@ func (e *Engine) build(ctx context.Context, cli *client.Client, opts RebuildOpti
 	}
 	return unusable("the image of sandboxes cannot be built: %w", err).
 		WithHint("Can the engine reach a registry for %s? Else name an image that is there with `containers.image`.", base)
+}
+
+// lockBuild keeps others with this state directory from building at the same time:
+// what a build has made on its way looks to another like what is left of one.
+func (e *Engine) lockBuild(ctx context.Context) (*lockfile.Lock, error) {
+	if err := os.MkdirAll(e.dir(), 0o700); err != nil {
+		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make a directory for locks: %w", err)
+	}
+	lock, err := lockfile.Acquire(ctx, filepath.Join(e.dir(), e.opts.Name+".lock"), nil)
+	if err != nil {
+		return nil, e.fault(ctx, "wait for another build of the image", err)
+	}
+	return lock, nil
 }
 
 func buildContext() (io.Reader, error) {

@@ -17,11 +17,11 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/gofrs/flock"
 	"github.com/moby/moby/api/types/image"
 	"github.com/moby/moby/client"
 
 	"github.com/caisson-run/caisson"
-	"github.com/caisson-run/caisson/internal/lockfile"
 )
 
 // DefaultBase is what our image is built from unless told otherwise.
@@ -32,6 +32,9 @@ const ourImage = "caisson-box"
 
 //go:embed Dockerfile
 var dockerfile string
+
+// buildPause is how often a build that waits for another looks whether that is over.
+const buildPause = 50 * time.Millisecond
 
 // signature tells one content of our image from another: what it is built of.
 func (e *Engine) signature() string {
@@ -261,12 +264,12 @@ func (e *Engine) build(ctx context.Context, cli *client.Client, opts RebuildOpti
 
 // lockBuild keeps others with this state directory from building at the same time:
 // what a build has made on its way looks to another like what is left of one.
-func (e *Engine) lockBuild(ctx context.Context) (*lockfile.Lock, error) {
+func (e *Engine) lockBuild(ctx context.Context) (*flock.Flock, error) {
 	if err := os.MkdirAll(e.dir(), 0o700); err != nil {
 		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make a directory for locks: %w", err)
 	}
-	lock, err := lockfile.Acquire(ctx, filepath.Join(e.dir(), e.opts.Name+".lock"), nil)
-	if err != nil {
+	lock := flock.New(filepath.Join(e.dir(), e.opts.Name+".lock"))
+	if _, err := lock.TryLockContext(ctx, buildPause); err != nil {
 		return nil, e.fault(ctx, "wait for another build of the image", err)
 	}
 	return lock, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/sandbox/container"
 )
 
 // StartOptions say how a sandbox is started.
@@ -107,7 +108,7 @@ func (s *Serving) opened(ctx context.Context, run caisson.RunID, request serving
 	v := s.take(run, request.Env)
 	err := v.await(ctx)
 	if err == nil && request.Recreate {
-		if err := s.comparable(ctx, v); err != nil {
+		if err := s.replaceable(ctx, v); err != nil {
 			return v, err
 		}
 		v.mu.Lock()
@@ -128,16 +129,45 @@ func (s *Serving) opened(ctx context.Context, run caisson.RunID, request serving
 	return next, next.await(ctx)
 }
 
-// comparable refuses to replace a boundary whose workspace could not be compared,
-// before anything is ended.
-func (s *Serving) comparable(ctx context.Context, v *served) error {
+// replaceable refuses to replace a boundary that cannot be made anew, or whose
+// workspace could not be compared, before anything is ended.
+func (s *Serving) replaceable(ctx context.Context, v *served) error {
 	box, back, err := v.borrow()
 	if err != nil {
 		return err
 	}
 	defer back()
+	if err := box.openable(ctx); err != nil {
+		return err
+	}
 	_, _, err = box.treeNow(ctx, "before the sandbox is made anew")
 	return err
+}
+
+// openable finds what would keep a boundary from being made today: settings that
+// cannot be read, a full disk, an engine that does not answer, an image that cannot
+// be had. Not promised: that nothing else does.
+func (s *session) openable(ctx context.Context) error {
+	c, err := s.host.configWith(s.repo)
+	if err != nil {
+		return err
+	}
+	if _, err := s.host.policyWith(s.run.Spec.Preset, s.repo, c.Verbs); err != nil {
+		return err
+	}
+	engine, err := s.host.engine(s.run.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	if err := s.host.admitDisk(c, s.host.Paths.State); err != nil { // memory comes with the end of the old one
+		return err
+	}
+	made, is := engine.(*container.Engine)
+	if !is {
+		return nil
+	}
+	made.Use(imagesOf(c))
+	return made.Prepare(ctx)
 }
 
 // treeNow keeps the workspace's tree and returns its commit, empty where there is

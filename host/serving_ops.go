@@ -186,6 +186,7 @@ func (s *Serving) doSession(opening context.Context, client *talk, r caisson.Run
 	ctx := context.WithoutCancel(s.life)
 	if request.Op == opHold {
 		r, err = s.host.Serve(ctx, r.ID, ServeOptions{Size: request.Size, Expect: request.Expect, within: box, env: request.Env, taken: taken})
+		s.settle(r.ID, err)
 		return servingReply{Run: &r}, err
 	}
 	streams, err := newStreams(files)
@@ -201,6 +202,7 @@ func (s *Serving) doSession(opening context.Context, client *talk, r caisson.Run
 	})
 	streams.close()
 	gone()
+	s.settle(r.ID, err)
 	return servingReply{Run: &r, Lost: told.lost()}, err
 }
 

@@ -35,6 +35,7 @@ func servesOn(t *testing.T, h *Host) (*Serving, caisson.Run) {
 	t.Cleanup(func() {
 		s.end(&caisson.CauseError{Cause: caisson.CauseShutdown, Text: "the test ends"})
 		s.driving.Wait()
+		s.answered.Wait()
 	})
 	return s, run
 }

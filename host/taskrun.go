@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/internal/fault"
+	"github.com/caisson-run/caisson/internal/lockfile"
 	"github.com/caisson-run/caisson/task"
 	"github.com/caisson-run/caisson/task/flow"
 	"github.com/caisson-run/caisson/workspace"
@@ -176,8 +179,21 @@ func (h *Host) stageRun(ctx context.Context, t caisson.Task, w flow.Workflow, o 
 
 // takeWorkspace returns the workspace of a task, which it makes where there is
 // none: on the task's branch, from its base. It is on record in the task then.
-func (h *Host) takeWorkspace(ctx context.Context, t caisson.Task) (caisson.Workspace, error) {
+// Of several that run the task at once one makes it, and the others take that one.
+func (h *Host) takeWorkspace(ctx context.Context, t caisson.Task) (ws caisson.Workspace, err error) {
 	ws, there, err := h.taskWorkspace(ctx, t)
+	if err != nil || there && t.Workspace == ws.ID {
+		return ws, err
+	}
+	release, err := h.lockTask(ctx, t.ID)
+	if err != nil {
+		return ws, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if t, err = h.Ledger.Task(ctx, t.ID); err != nil {
+		return ws, err
+	}
+	ws, there, err = h.taskWorkspace(ctx, t)
 	if err == nil && !there {
 		ws, err = h.makeWorkspace(ctx, t)
 	}
@@ -189,6 +205,20 @@ func (h *Host) takeWorkspace(ctx context.Context, t caisson.Task) (caisson.Works
 	}
 	_, err = h.Tasks().Edit(ctx, task.Take(t.ID, h.Me(), ws.ID))
 	return ws, err
+}
+
+// lockTask keeps others from making the workspace of a task, for as long as that
+// takes.
+func (h *Host) lockTask(ctx context.Context, id caisson.TaskID) (release func() error, err error) {
+	dir := filepath.Join(h.Paths.State, "tasks")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make a directory for locks: %w", err)
+	}
+	lock, err := lockfile.Acquire(ctx, filepath.Join(dir, string(id)+".lock"), nil)
+	if err != nil {
+		return nil, caisson.Errorf(caisson.CodeWriteFailed, "lock task %s: %w", id, err)
+	}
+	return lock.Close, nil
 }
 
 func (h *Host) makeWorkspace(ctx context.Context, t caisson.Task) (caisson.Workspace, error) {

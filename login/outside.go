@@ -158,7 +158,11 @@ func (o *outside) settle(judge func([]byte) content) error {
 		switch {
 		case err != nil || !left.valid() || !left.dated || !now.valid():
 		case now.until.Before(left.until) && maps.Equal(left.keys, now.keys):
-			return o.rename()
+			err := o.exchange(now)
+			if errors.Is(err, errChanged) {
+				err = nil // the person has just made one
+			}
+			return o.tidy(err)
 		}
 	}
 	return o.remove()
@@ -205,6 +209,12 @@ func (o *outside) put(raw []byte, seen content) error {
 	} else if err = unix.Linkat(o.fd(), o.beside(), o.fd(), o.name, 0); errors.Is(err, unix.EEXIST) {
 		err = errChanged
 	}
+	return o.tidy(err)
+}
+
+// tidy removes what is beside the copy after an attempt to replace that, unless err
+// says that it stays.
+func (o *outside) tidy(err error) error {
 	var kept *keptError
 	if errors.As(err, &kept) {
 		return err

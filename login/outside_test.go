@@ -307,6 +307,26 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// A login that the person makes while what a killed process left takes its place
+// stays.
+func TestSettleMeanwhile(t *testing.T) {
+	dir := home(t, `{"e":2}`)
+	o := opened(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, ".agent", o.beside()), []byte(`{"e":3}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := o.settle(func(raw []byte) content {
+		if string(raw) == `{"e":2}` { // it was read, and is judged
+			save(t, dir, `{"e":1,"by":"the person"}`)
+		}
+		return judge(raw)
+	})
+	if err != nil || saved(t, dir) != `{"e":1,"by":"the person"}` {
+		t.Errorf("%s, %v", saved(t, dir), err)
+	}
+	alone(t, dir)
+}
+
 func TestDiskFails(t *testing.T) {
 	for _, point := range []string{"login.write", "login.exchange.before"} {
 		dir := home(t, `{"e":1}`)

@@ -414,3 +414,34 @@ func TestOurImage(t *testing.T) {
 		t.Errorf("without a base: %v, want image-unusable", err)
 	}
 }
+
+// The image is built by several at once, as by the first runs after an installation.
+func TestBuiltAtOnce(t *testing.T) {
+	opts := options(t, container.Docker, dockerEnv)
+	cli, err := client.New(client.WithHost(opts.Endpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cli.Close()
+	// A base of another name makes it another image, which nobody has built yet.
+	base := "caisson-test:" + string(caisson.NewSandboxID())
+	if _, err := cli.ImageTag(t.Context(), client.ImageTagOptions{Source: os.Getenv(imageEnv), Target: base}); err != nil {
+		t.Fatal(err)
+	}
+	opts.Image, opts.Base = "", base
+	said := make(chan error)
+	for range 6 {
+		e := open(t, opts)
+		go func() { said <- e.Rebuild(t.Context(), container.RebuildOptions{}) }()
+	}
+	for range 6 {
+		if err := <-said; err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{open(t, opts).Image(), base} {
+		if _, err := cli.ImageRemove(t.Context(), name, client.ImageRemoveOptions{Force: true, PruneChildren: true}); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -45,9 +46,9 @@ func (e *Engine) fault(ctx context.Context, what string, err error) error {
 	case strings.Contains(err.Error(), "no space left on device"):
 		return caisson.Errorf(caisson.CodeDiskFull, "%s: %s's disk is full: %w", what, e.opts.Name, err).
 			WithHint("Free some space where the engine keeps its data, for example with `docker system prune`.")
-	case client.IsErrConnectionFailed(err) && e.socketMissing():
+	case unreached(err) && e.socketMissing():
 		return e.unavailable("nothing is at its socket")
-	case client.IsErrConnectionFailed(err), closedEarly(err):
+	case unreached(err), closedEarly(err):
 		// What the client says of it is the request, with the socket's path in an address.
 		gone := e.unavailable("%s: it does not answer, or went away meanwhile", what)
 		gone.Err = err
@@ -59,6 +60,13 @@ func (e *Engine) fault(ctx context.Context, what string, err error) error {
 	}
 	return caisson.Errorf(caisson.CodeIsolationUnavailable, "%s: %w", what, err).
 		WithHint("The engine %s refused it; see its log, or use another engine.", e.opts.Name)
+}
+
+// unreached tells whether there was no way to the engine. What takes over a
+// connection says so in another way than other requests.
+func unreached(err error) bool {
+	var op *net.OpError
+	return client.IsErrConnectionFailed(err) || errors.As(err, &op) && op.Op == "dial"
 }
 
 // socketMissing tells whether the engine has a socket that is not there, which is

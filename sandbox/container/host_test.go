@@ -172,26 +172,7 @@ func tidy(t *testing.T, e *container.Engine) {
 func TestLateContainer(t *testing.T) {
 	each(t, func(t *testing.T, opts container.Options) {
 		e := open(t, opts)
-		sb, err := e.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		record := sb.Record()
-		dir := record.Leftovers[0]
-		note, err := os.ReadFile(filepath.Join(dir, "note"))
-		if err == nil {
-			err = sb.Close()
-		}
-		if err == nil {
-			err = errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600), os.WriteFile(filepath.Join(dir, "note"), note, 0o600))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		record.State, record.EngineInstance = caisson.SandboxCreating, ""
-		if err := errors.Join(e.Tidy(t.Context()), e.Sweep(t.Context(), record)); err != nil {
-			t.Fatal(err)
-		}
+		record, dir := awaited(t, e)
 		left, err := e.Remnants(t.Context())
 		if err != nil || len(left) != 1 || !left[0].Live || left[0].Name != dir {
 			t.Fatalf("a look before the container is there: %+v, %v", left, err)
@@ -205,6 +186,50 @@ func TestLateContainer(t *testing.T) {
 			t.Errorf("left: %+v, %v", left, err)
 		}
 	})
+}
+
+// A sandbox is opened again while what is left of its last life still waits for a
+// container that the engine was asked for.
+func TestOpenedWhileAwaited(t *testing.T) {
+	each(t, func(t *testing.T, opts container.Options) {
+		e := open(t, opts)
+		record, _ := awaited(t, e)
+		sb, err := e.Open(t.Context(), caisson.SandboxSpec{ID: record.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+		nothing(t, e)
+	})
+}
+
+// awaited leaves the directory of a box whose process was killed when it had asked
+// for the container, and looks after it.
+func awaited(t *testing.T, e *container.Engine) (record caisson.SandboxRecord, dir string) {
+	t.Helper()
+	sb, err := e.Open(t.Context(), caisson.SandboxSpec{ID: caisson.NewSandboxID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record = sb.Record()
+	dir = record.Leftovers[0]
+	note, err := os.ReadFile(filepath.Join(dir, "note"))
+	if err == nil {
+		err = sb.Close()
+	}
+	if err == nil {
+		err = errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600), os.WriteFile(filepath.Join(dir, "note"), note, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	record.State, record.EngineInstance = caisson.SandboxCreating, ""
+	if err := errors.Join(e.Tidy(t.Context()), e.Sweep(t.Context(), record)); err != nil {
+		t.Fatal(err)
+	}
+	return record, dir
 }
 
 // lateContainer makes the container of a box that nobody waits for.

@@ -11,10 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/gofrs/flock"
 	"github.com/moby/moby/api/types/image"
 	"github.com/moby/moby/client"
 
@@ -29,6 +32,9 @@ const ourImage = "caisson-box"
 
 //go:embed Dockerfile
 var dockerfile string
+
+// buildPause is how often a build that waits for another looks whether that is over.
+const buildPause = 50 * time.Millisecond
 
 // signature tells one content of our image from another: what it is built of.
 func (e *Engine) signature() string {
@@ -68,6 +74,16 @@ func (e *Engine) image(ctx context.Context, cli *client.Client) (image.InspectRe
 		return got, e.fault(ctx, "look at image "+name, err)
 	}
 	return got, e.usable(got)
+}
+
+// Prepare makes the image of boxes where it is not there, as opening one does.
+func (e *Engine) Prepare(ctx context.Context) error {
+	cli, _, err := e.meet(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = e.image(ctx, cli)
+	return err
 }
 
 // Announce says, once, that the image is missing and is made before a sandbox
@@ -219,6 +235,11 @@ func (e *Engine) build(ctx context.Context, cli *client.Client, opts RebuildOpti
 	if err != nil {
 		return err
 	}
+	building, err := e.lockBuild(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = building.Close() }() // the kernel lets go of it at the latest with this process
 	base := e.base()
 	// Where the engine has no network of its own there may be none to build in;
 	// then what is missing from the base cannot be installed, and it says so.
@@ -239,6 +260,19 @@ func (e *Engine) build(ctx context.Context, cli *client.Client, opts RebuildOpti
 	}
 	return unusable("the image of sandboxes cannot be built: %w", err).
 		WithHint("Can the engine reach a registry for %s? Else name an image that is there with `containers.image`.", base)
+}
+
+// lockBuild keeps others with this state directory from building at the same time:
+// what a build has made on its way looks to another like what is left of one.
+func (e *Engine) lockBuild(ctx context.Context) (*flock.Flock, error) {
+	if err := os.MkdirAll(e.dir(), 0o700); err != nil {
+		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make a directory for locks: %w", err)
+	}
+	lock := flock.New(filepath.Join(e.dir(), e.opts.Name+".lock"))
+	if _, err := lock.TryLockContext(ctx, buildPause); err != nil {
+		return nil, e.fault(ctx, "wait for another build of the image", err)
+	}
+	return lock, nil
 }
 
 func buildContext() (io.Reader, error) {

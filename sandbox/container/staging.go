@@ -43,6 +43,8 @@ const (
 	// youth is far longer than it takes to make a directory, or an engine to make
 	// a container.
 	youth = time.Minute
+	// placePause is how often a directory that somebody looks after is tried again.
+	placePause = 20 * time.Millisecond
 )
 
 func (e *Engine) boxDir(id caisson.SandboxID) string {
@@ -75,13 +77,39 @@ func (e *Engine) stage(spec caisson.SandboxSpec, n note, u user, home string) (_
 		err = s.fill(spec, n, u, home)
 	}
 	if err == nil {
-		err = os.Rename(dir, final)
-		s.dir = final
+		err = s.place(final, n)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
+}
+
+// place gives the directory its name. What has that already, and is nobody's, is of
+// an earlier life of the sandbox, for whose container it waits: that cannot come
+// beside the new one, whose name is the same.
+func (s *staging) place(final string, n note) error {
+	for end := time.Now().Add(2 * tidyBound); ; <-time.After(placePause) {
+		err := os.Rename(s.dir, final)
+		if err == nil {
+			s.dir = final
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		l, held := take(final, false)
+		switch {
+		case held && time.Now().After(end):
+			return err // not by one that only looks after it
+		case held:
+		case l.note.Instance != "" && l.note.Instance != n.Instance:
+			return errors.Join(err, l.lock.Close())
+		default:
+			if err := l.remove(); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 func (s *staging) fill(spec caisson.SandboxSpec, n note, u user, home string) error {

@@ -51,7 +51,7 @@ func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.stat
 func Main(ctx context.Context, args []string, given IO) int {
 	ctx, unread, stop := endUnread(ctx)
 	defer stop()
-	a := &app{io: given, out: &output{file: given.Out, unread: unread}, err: &output{file: given.Err, unread: unread}}
+	a := newApp(given, unread)
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(given.In)
@@ -65,6 +65,11 @@ func Main(ctx context.Context, args []string, given IO) int {
 		return exitUnread
 	}
 	return status
+}
+
+// newApp returns an invocation; unread is called when nobody reads what it prints.
+func newApp(given IO, unread func()) *app {
+	return &app{io: given, out: &output{file: given.Out, unread: unread}, err: &output{file: given.Err, unread: unread}}
 }
 
 // end says how the command ended and returns its exit status, which is not 0

@@ -41,7 +41,7 @@ func TestToldTheSameLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stderr.Close()
-	a := &app{io: IO{Err: stderr}}
+	a := newApp(IO{Err: stderr}, func() {})
 	killed, err := h.Ledger.CreateRun(t.Context(), caisson.NewRunID(), caisson.RunSpec{Session: caisson.SessionTerminal, Argv: []caisson.Bytes{"sh"}, Preset: "sandboxed"})
 	if err == nil {
 		killed, err = h.Ledger.AskCancel(t.Context(), killed.ID, caisson.CauseUnknown, "caisson") // as for a holder that was killed

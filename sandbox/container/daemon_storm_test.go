@@ -30,6 +30,7 @@ type daemonStorm struct {
 func TestDaemonKilled(t *testing.T) {
 	d := startDaemon(t, "")
 	s := &daemonStorm{t: t, d: d, e: open(t, d.options(t, smallImage))}
+	s.closed(s.opened()) // of an engine that nothing was ever made on nothing is asked
 	for name, strike := range map[string]func(){"open": s.atOpen, "exec": s.atExec, "close": s.atClose} {
 		t.Run(name, func(t *testing.T) {
 			s.t = t

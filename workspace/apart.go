@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson/internal/proctree"
 )
 
 // settling is how old a process that cannot be looked at may be before it has to
@@ -98,6 +100,30 @@ func (p *holder) apart() bool {
 func realPath(dir string) (string, error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	return filepath.Join(parent, filepath.Base(dir)), err
+}
+
+// begun is holds, of a process that may just be being started here. One for which a
+// namespace is made is not yet its program when the lock of forks is free again, and is
+// waited for.
+func (p *holder) begun(ctx context.Context, pid int) (how string, err error) {
+	for {
+		how, err = p.holds()
+		if how == "" || !p.begins(pid) || !pause(ctx, lockPoll) {
+			return how, err
+		}
+	}
+}
+
+// begins tells whether a process is young, a child of this one, and the same program.
+func (p *holder) begins(pid int) bool {
+	seen, there := proctree.Of(pid)
+	if !there || seen.Parent != os.Getpid() {
+		return false
+	}
+	age, _ := ageOf(seen)
+	own, ownErr := os.Stat("/proc/self/exe")
+	its, err := os.Stat(p.at + "/exe")
+	return age <= settling && ownErr == nil && err == nil && os.SameFile(own, its)
 }
 
 // unseen tells of a process that cannot be looked at that it may hold something. A

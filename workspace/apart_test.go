@@ -54,6 +54,42 @@ func TestWhatIsBeingStartedHoldsNothing(t *testing.T) {
 	}
 }
 
+// restsFor makes this program one that does nothing for a time.
+const restsFor = "CAISSON_TEST_RESTS_FOR"
+
+func init() {
+	if d, err := time.ParseDuration(os.Getenv(restsFor)); err == nil {
+		time.Sleep(d)
+		os.Exit(0)
+	}
+}
+
+// A child of this process that is still this program, as one is for which a namespace
+// is made, is waited for while it is young; another program is told of at once.
+func TestChildThatBegins(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	start := func(name string, args ...string) {
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), restsFor+"=700ms")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = cmd.Wait() }() // ends with it, at the latest with the test
+	}
+	start("/proc/self/exe")
+	open, _, err := holders(t.Context(), time.Now(), dir)
+	if err != nil || len(open) > 0 {
+		t.Errorf("open: %q, %v", open, err)
+	}
+	start("sleep", "1000")
+	begun := time.Now()
+	open, _, err = holders(t.Context(), time.Now(), dir)
+	if took := time.Since(begun); err != nil || len(open) != 1 || took > settling/2 {
+		t.Errorf("after %v: %q, %v", took, open, err)
+	}
+}
+
 // A process that cannot be looked at, and has only begun, is given the time that a
 // box takes to be made on a busy machine; one that is as it is, is told of at once.
 func TestYoungProcessIsWaitedFor(t *testing.T) {

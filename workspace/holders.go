@@ -60,7 +60,7 @@ func holders(ctx context.Context, made time.Time, dirs ...string) (open, unseen 
 			// would keep programs from being started where a look hangs.
 			syscall.ForkLock.RLock()
 			syscall.ForkLock.RUnlock() //nolint:staticcheck // nothing is to be done with it
-			how, err = p.holds()
+			how, err = p.begun(ctx, pid)
 		}
 		switch {
 		case how != "":
@@ -178,12 +178,17 @@ func (p *holder) matters(pid int, made time.Time) (age time.Duration, matters bo
 	if !there || seen.Zombie {
 		return 0, false
 	}
+	age, known := ageOf(seen)
+	return age, !known || time.Now().Add(-age).After(made)
+}
+
+// ageOf is more than settling where it cannot be told.
+func ageOf(p proctree.Process) (age time.Duration, known bool) {
 	now := process.SinceBoot()
-	if now == 0 { // how old it is cannot be told
-		return settling + 1, true
+	if now == 0 {
+		return settling + 1, false
 	}
-	age = now - time.Duration(seen.Start)*(time.Second/ticks) //nolint:gosec // a time since boot
-	return age, time.Now().Add(-age).After(made)
+	return now - time.Duration(p.Start)*(time.Second/ticks), true //nolint:gosec // a time since boot
 }
 
 // owner returns the real user of the process, who may be seen by everybody.

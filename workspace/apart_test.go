@@ -54,16 +54,6 @@ func TestWhatIsBeingStartedHoldsNothing(t *testing.T) {
 	}
 }
 
-// restsFor makes this program one that does nothing for a time.
-const restsFor = "CAISSON_TEST_RESTS_FOR"
-
-func init() {
-	if d, err := time.ParseDuration(os.Getenv(restsFor)); err == nil {
-		time.Sleep(d)
-		os.Exit(0)
-	}
-}
-
 // A child of this process that is still this program, as one is for which a namespace
 // is made, is waited for while it is young; another program is told of at once.
 func TestChildThatBegins(t *testing.T) {
@@ -71,7 +61,7 @@ func TestChildThatBegins(t *testing.T) {
 	dir := t.TempDir()
 	start := func(name string, args ...string) {
 		cmd := exec.CommandContext(t.Context(), name, args...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), restsFor+"=700ms")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CAISSON_TEST_RESTS_FOR=700ms")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package workspace_test
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson/sandbox/sandboxtest"
 )
@@ -19,6 +20,10 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(manyEnv) != "" {
 		os.Exit(several())
+	}
+	if d, err := time.ParseDuration(os.Getenv("CAISSON_TEST_RESTS_FOR")); err == nil {
+		time.Sleep(d)
+		os.Exit(0)
 	}
 	os.Exit(sandboxtest.Main(m))
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/gate"
 	"github.com/caisson-run/caisson/host"
+	"github.com/caisson-run/caisson/workspace"
 	"github.com/spf13/cobra"
 )
 
@@ -107,14 +109,10 @@ func (a *app) completeAll(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.Annotations[texts] == "" {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
-	preset := []string{"supervised", "sandboxed", "unattended"}
-	var controls []string
-	for _, c := range caisson.Controls() {
-		controls = append(controls, string(c))
-	}
 	for flag, words := range map[string][]string{
-		"engine": caisson.EngineNames(runtime.GOOS), "preset": preset, "require": controls,
-		"workspace-mode": {string(caisson.WorkspaceWorktree), string(caisson.WorkspaceClone)}, "mode": {"merge", "squash", "rebase"},
+		"engine": caisson.EngineNames(runtime.GOOS), "preset": texted(gate.Presets()), "require": texted(caisson.Controls()),
+		"workspace-mode": texted([]caisson.WorkspaceMode{caisson.WorkspaceWorktree, caisson.WorkspaceClone}),
+		"mode":           texted([]workspace.MergeMode{workspace.MergeCommit, workspace.MergeSquash, workspace.MergeRebase}),
 	} {
 		if cmd.Flags().Lookup(flag) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
@@ -126,4 +124,12 @@ func (a *app) completeAll(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		a.completeAll(sub)
 	}
+}
+
+func texted[T ~string](list []T) []string {
+	var out []string
+	for _, word := range list {
+		out = append(out, string(word))
+	}
+	return out
 }

@@ -61,7 +61,7 @@ somebody else has the workspace, or it could not be restored.`,
 				fmt.Fprintf(a.err, "  branch %s moved: %.12s → %.12s; it is so inside too\n", printable(held.Branch), held.Before, held.After)
 			}
 			for _, f := range held.Amiss {
-				a.finding(a.io.Err, f)
+				a.finding(a.err, f)
 			}
 		})
 		if err == nil && held.Exit != 0 {

@@ -97,10 +97,11 @@ func (s *staging) place(final string, n note) error {
 		if !errors.Is(err, fs.ErrExist) {
 			return err
 		}
+		if time.Now().After(end) {
+			return err // not by one that only looks after it
+		}
 		l, held := take(final, false)
 		switch {
-		case held && time.Now().After(end):
-			return err // not by one that only looks after it
 		case held:
 		case l.note.Instance != "" && l.note.Instance != n.Instance:
 			return errors.Join(err, l.lock.Close())

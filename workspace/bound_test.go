@@ -16,8 +16,8 @@ import (
 	"github.com/caisson-run/caisson/workspace"
 )
 
-// The main checkout may be in any state. Origin: reading of peers (K06).
-func TestCheckIgnoresMainCheckout(t *testing.T) {
+// The main checkout may be in any state. Origin: reading of peers.
+func TestCase_K06(t *testing.T) {
 	t.Parallel()
 	for name, lines := range map[string]string{
 		"detached":  "switch -q --detach",

@@ -17,8 +17,6 @@ type look[T any] struct {
 	mu    sync.Mutex
 	under *asked[T]
 	spare *asked[T] // one that nobody waited for
-	first asked[T]  // the first spare one
-	lent  bool
 }
 
 type question[T any] interface {
@@ -79,11 +77,7 @@ func (l *look[T]) claim(wait bool) (a *asked[T], ours bool) {
 	defer l.mu.Unlock()
 	if ours = l.under == nil; ours {
 		l.under, l.spare = l.spare, nil
-		switch {
-		case l.under != nil:
-		case !l.lent:
-			l.under, l.lent = &l.first, true
-		default:
+		if l.under == nil {
 			l.under = &asked[T]{}
 		}
 	}

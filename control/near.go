@@ -30,6 +30,7 @@ type near struct {
 	late    glance                      // what was due while it was looked at, and is as soon as that is over
 	round   int64                       // of the last tick; below 0: there was none
 	bound   look[struct{}]              // asks nothing where there is no workspace
+	first   asked[struct{}]             // its first answer
 	isBound func(context.Context) error // what it asks; nil when the broker has ended
 	// Of the next look at the workspace, where the last went wrong.
 	boundDue   time.Duration
@@ -60,7 +61,7 @@ func (s *Service) near() *near {
 	}
 	n := &s.vacant[0]
 	s.vacant = s.vacant[1:]
-	n.round = -1
+	n.round, n.bound.spare = -1, &n.first
 	return n
 }
 

@@ -188,12 +188,7 @@ func TestStallWhileQuiet(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Inhabited(false)
-	for end := time.Now().Add(10 * time.Second); !b.Left(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Error("what came is not known of")
-			break
-		}
-	}
+	w.await("that what came is known of", b.Left)
 	for range 3 {
 		w.tickNow()
 	}

@@ -127,7 +127,7 @@ func TestApprovedBeginsWithTheRun(t *testing.T) {
 			if !tried {
 				l.read.Store(new(func() {
 					again()
-					time.Sleep(50 * time.Millisecond) // that is over by now
+					b.Ticked() // it was looked for what is to be tried again
 				}))
 			}
 			w.decide(review, caisson.Decision{Kind: caisson.Approve})

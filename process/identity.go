@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,10 +85,21 @@ func Alive(id caisson.ProcessIdentity) caisson.Liveness {
 }
 
 // Stopped tells whether a process of this pid namespace does nothing because it
-// was stopped, by a signal or a debugger, as far as can be seen.
+// was stopped, by a signal or a debugger, as far as can be seen. So is one that
+// waits for a child which was stopped between vfork and exec: the stop that was
+// meant for both reached only the child, and both go on when that does.
 func Stopped(pid int) bool {
 	p, there := proctree.Of(pid)
-	return there && p.Stopped
+	if !there || p.Stopped || !p.Waits {
+		return there && p.Stopped
+	}
+	number := strconv.Itoa(pid)
+	for _, child := range childrenOf("/proc/"+number+"/task", number) {
+		if c, there := proctree.Of(child); there && c.Stopped {
+			return true
+		}
+	}
+	return false
 }
 
 // SinceBoot is the time since the machine was started, the time that it slept with

@@ -376,3 +376,32 @@ func TestCommandDoesNotWaitForWhatHoldsThePipe(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A shell that was stopped while it starts a command stays in the kernel, where
+// it does not show as stopped, until its child goes on.
+func TestStoppedWhileItForks(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sh", "-c", "while :; do /bin/true; done")
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+		_ = cmd.Wait()
+	}()
+	for range 100 {
+		if err := unix.Kill(-cmd.Process.Pid, unix.SIGTSTP); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(30 * time.Second); !process.Stopped(cmd.Process.Pid); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("it is stopped, and that is not seen")
+			}
+		}
+		if err := unix.Kill(-cmd.Process.Pid, unix.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // it goes on, to be stopped elsewhere
+	}
+}

@@ -101,17 +101,28 @@ func childNumbered(parent, inside int) (int, error) {
 
 // among looks among the children of one thread; 0 if it is not there.
 func among(dir, thread string, inside int) int {
-	raw, err := os.ReadFile(dir + "/" + thread + "/children")
-	if err != nil {
-		return 0
-	}
-	children := bytes.Fields(raw)
+	children := childrenOf(dir, thread)
 	for i := len(children) - 1; i >= 0; i-- { // the youngest is last, and the most likely
-		if pid, err := strconv.Atoi(string(children[i])); err == nil && numberInside(pid) == inside {
-			return pid
+		if numberInside(children[i]) == inside {
+			return children[i]
 		}
 	}
 	return 0
+}
+
+// childrenOf returns the children of one thread, the youngest last; none where
+// the kernel does not tell them. dir is the directory of its process's threads.
+func childrenOf(dir, thread string) []int {
+	raw, err := os.ReadFile(dir + "/" + thread + "/children")
+	if err != nil {
+		return nil
+	}
+	fields := bytes.Fields(raw)
+	children := make([]int, len(fields))
+	for i, f := range fields {
+		children[i] = atoi(string(f))
+	}
+	return children
 }
 
 // numberInside returns the number of a process in its own pid namespace; 0 if

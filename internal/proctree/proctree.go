@@ -17,6 +17,7 @@ type Process struct {
 	Start       uint64 // clock ticks since boot
 	Zombie      bool   // ended with all its threads, not yet reaped
 	Stopped     bool   // by a signal or a debugger: it does nothing until it is continued
+	Waits       bool   // in the kernel, where no signal but SIGKILL reaches it
 }
 
 // All returns all processes that are there.
@@ -67,7 +68,8 @@ func Of(pid int) (Process, bool) {
 	others := len(fields[17]) > 1 || fields[17][0] > '1'
 	dead := (fields[0][0] == 'Z' || fields[0][0] == 'X') && !others
 	stopped := fields[0][0] == 'T' || fields[0][0] == 't'
-	return Process{pid, parent, start, dead, stopped}, err1 == nil && err2 == nil
+	waits := fields[0][0] == 'D'
+	return Process{pid, parent, start, dead, stopped, waits}, err1 == nil && err2 == nil
 }
 
 // Below returns those of all whose chain of parents leads to root, but not

@@ -460,11 +460,19 @@ func TestGroupLookedAtWhileItIsMade(t *testing.T) {
 
 // Who tidies up removes what nobody holds also where another looks at it.
 func TestGroupLookedAtWhileItIsRemoved(t *testing.T) {
-	c, _ := real(t, GroupSpec{ID: caisson.NewSandboxID(), Limits: testLimits})
-	left := c.Make(GroupSpec{ID: caisson.NewSandboxID(), Limits: testLimits})
-	over := abandon(t, left)
-	time.AfterFunc(50*time.Millisecond, over)
-	for _, dir := range left.dirs {
+	c, g := real(t, GroupSpec{ID: caisson.NewSandboxID(), Limits: testLimits})
+	for _, parent := range g.dirs {
+		// Within one that is held, where what tidies up beside this test does not look:
+		// that would have it, and be about to remove it.
+		dir := filepath.Join(parent, groupPrefix+string(caisson.NewSandboxID()))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		look, err := lockfile.Dir(dir, unix.LOCK_SH)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(50*time.Millisecond, func() { look.Close() })
 		if err := c.Remove(t.Context(), MadeGroup{Path: dir}); err != nil {
 			t.Error(err)
 		}

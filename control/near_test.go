@@ -17,13 +17,7 @@ import (
 // taken back with the next round: of those that took them no event comes again.
 func TestWhatCouldNotBeTakenBackStirs(t *testing.T) {
 	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
-	b := s.broker(t.Context(), Sandbox{Owned: func(context.Context) error { return errors.New("no answer") }})
-	dir := t.TempDir()
-	if err := b.place.make(dir); err != nil {
-		t.Fatal(err)
-	}
-	defer b.place.close()
-	b.untold, b.guarded = false, true
+	b, dir := still(t, s, Sandbox{Owned: func(context.Context) error { return errors.New("no answer") }})
 	b.tick(s.begun, 0, 0)
 	b.tick(s.begun+lookEvery, 1, 0)
 	if len(b.ticks) > 0 {

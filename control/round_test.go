@@ -42,6 +42,18 @@ func newRounds(t *testing.T) *rounds {
 	return r
 }
 
+// still returns a broker whose channel is there, and of which there is nothing to tell.
+func still(t *testing.T, s *Service, o Sandbox) (b *Broker, dir string) {
+	t.Helper()
+	b, dir = s.broker(t.Context(), o), t.TempDir()
+	if err := b.place.make(dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.place.close)
+	b.untold, b.guarded = false, true
+	return b, dir
+}
+
 func (r *rounds) looked(at string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,13 +167,7 @@ func TestFilesAreLookedAt(t *testing.T) {
 func TestRoundsOfNothing(t *testing.T) {
 	at := time.Duration(0)
 	s := New(Options{Ledger: unasked{}, Watcher: silent{}, Boot: func() time.Duration { return at }})
-	b := s.broker(t.Context(), Sandbox{})
-	dir := t.TempDir()
-	if err := b.place.make(dir); err != nil {
-		t.Fatal(err)
-	}
-	defer b.place.close()
-	b.untold, b.guarded = false, true
+	b, dir := still(t, s, Sandbox{})
 	scan := func() {
 		t.Helper()
 		if _, err := b.files().Scan(time.Now()); err != nil {
@@ -225,13 +231,7 @@ func TestRoundsOfNothing(t *testing.T) {
 // then; what the watcher tells of is no less than what is done under the lock.
 func TestWhatStirs(t *testing.T) {
 	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
-	b := s.broker(t.Context(), Sandbox{})
-	dir := t.TempDir()
-	if err := b.place.make(dir); err != nil {
-		t.Fatal(err)
-	}
-	defer b.place.close()
-	b.untold, b.guarded = false, true
+	b, dir := still(t, s, Sandbox{})
 	var round int64
 	until := func() (n int) {
 		for ; len(b.ticks) == 0 && n < 2*surely; n++ {
@@ -311,12 +311,7 @@ func claimDirectory(t *testing.T, b *Broker, id caisson.RequestID) {
 // may be one in which it is not due.
 func TestDueWhileALookLasts(t *testing.T) {
 	s := New(Options{Ledger: unasked{}, Watcher: silent{}})
-	b := s.broker(t.Context(), Sandbox{Bound: func(context.Context) error { return nil }})
-	if err := b.place.make(t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	defer b.place.close()
-	b.untold, b.guarded = false, true
+	b, _ := still(t, s, Sandbox{Bound: func(context.Context) error { return nil }})
 	at := func(round int64) glance {
 		look, _ := b.tick(s.begun+time.Duration(round)*lookEvery, round, 0)
 		return look

@@ -55,12 +55,7 @@ func TestOneRoundAtATime(t *testing.T) {
 	s := New(Options{Ledger: unasked{}, Boot: func() time.Duration { return time.Hour + time.Duration(now.Load()) }})
 	var all []*Broker
 	for range 4 {
-		b := s.broker(t.Context(), Sandbox{Bound: func(context.Context) error { return nil }})
-		b.untold, b.guarded = false, true
-		if err := b.place.make(t.TempDir()); err != nil {
-			t.Fatal(err)
-		}
-		defer b.place.close()
+		b, _ := still(t, s, Sandbox{Bound: func(context.Context) error { return nil }})
 		s.add(b)
 		all = append(all, b)
 	}

@@ -2,6 +2,9 @@ package process_test
 
 import (
 	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -42,7 +45,6 @@ func TestEndMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = process.EndTree(context.Background(), outlives) })
-	time.Sleep(50 * time.Millisecond) // it has begun its program
 	if err := process.EndMarked(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
@@ -83,16 +85,43 @@ func TestMarkInMark(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }() // ends below
-		time.Sleep(50 * time.Millisecond)   // it has begun its program
 		if err := process.EndMarked(t.Context(), by); err != nil {
 			t.Error(err)
 		}
 		select {
 		case <-ended:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("it is not found")
 			_ = cmd.Process.Kill()
 			<-ended
 		}
+	}
+}
+
+// What is being cut off while it is looked for, one after another that starts the
+// next and ends, is ended, however far that has come.
+func TestEndMarkedWhileItIsCutOff(t *testing.T) {
+	for range 100 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		by := caisson.NewInstanceID()
+		cmd := exec.Command("setsid", "-f", "setsid", "-f", "setsid", "-f", "sleep", "1000")
+		cmd.Env, cmd.ExtraFiles = process.Mark(os.Environ(), by), []*os.File{w}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		time.Sleep(rand.N(4 * time.Millisecond)) // somewhere in that
+		if err := process.EndMarked(t.Context(), by); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // it may have been killed
+		end := r.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := r.Read(make([]byte, 1)); end != nil || !errors.Is(err, io.EOF) { // of whoever has the other end
+			t.Fatalf("it is not ended: %v, %v", end, err)
+		}
+		r.Close()
 	}
 }

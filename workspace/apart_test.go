@@ -72,11 +72,17 @@ func TestChildThatBegins(t *testing.T) {
 	if err != nil || len(open) > 0 {
 		t.Errorf("open: %q, %v", open, err)
 	}
-	start("sleep", "1000")
-	begun := time.Now()
-	open, _, err = holders(t.Context(), time.Now(), dir)
-	if took := time.Since(begun); err != nil || len(open) != 1 || took > settling/2 {
-		t.Errorf("after %v: %q, %v", took, open, err)
+	least := 2 * settling // a busy machine only adds to what a look takes
+	for n := 1; n < 5 && least > settling/2; n++ {
+		start("sleep", "1000")
+		begun := time.Now()
+		open, _, err = holders(t.Context(), time.Now(), dir)
+		if least = min(least, time.Since(begun)); err != nil || len(open) != n {
+			t.Fatalf("%q, %v", open, err)
+		}
+	}
+	if least > settling/2 {
+		t.Errorf("another program is told of after %v", least)
 	}
 }
 
@@ -101,12 +107,16 @@ func TestYoungProcessIsWaitedFor(t *testing.T) {
 	if !stays.unseen(t.Context(), cmd.Process.Pid, made) {
 		t.Error("one that stays is not told of")
 	}
-	begun := time.Now()
-	if !stays.unseen(t.Context(), cmd.Process.Pid, made) {
-		t.Error("one that stays is not told of again")
+	least := 2 * settling
+	for n := 0; n < 5 && least > settling/2; n++ {
+		begun := time.Now()
+		if !stays.unseen(t.Context(), cmd.Process.Pid, made) {
+			t.Error("one that stays is not told of again")
+		}
+		least = min(least, time.Since(begun))
 	}
-	if took := time.Since(begun); took > settling/2 {
-		t.Errorf("one that is old is waited for: %v", took)
+	if least > settling/2 {
+		t.Errorf("one that is old is waited for: %v", least)
 	}
 	if stays.unseen(t.Context(), cmd.Process.Pid, time.Now().Add(time.Hour)) {
 		t.Error("one that began before the workspace was made is told of")

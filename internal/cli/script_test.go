@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -36,6 +37,8 @@ import (
 //	same FILE stdout|stderr    the last output is exactly the file
 //	sqlite STATEMENT…|close    run it on the ledger, on one connection, as another program would
 //	serve VAR                  serve HTTP on this machine, on the port that VAR is set to: the answer is the request's Host
+//
+// and $UNIQUE, digits that no other script has.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/script", Setup: setUp, Cmds: commands(), Condition: condition})
 }
@@ -78,6 +81,9 @@ func setUp(env *testscript.Env) error {
 	}
 	env.Setenv("CAISSON_GUEST", os.Getenv("CAISSON_GUEST"))
 	env.Setenv(testsPID, os.Getenv(testsPID))
+	// What a script looks for among all processes is its own: others run on the
+	// machine at the same time, and the same script may.
+	env.Setenv("UNIQUE", fmt.Sprintf("%d%09d", os.Getpid(), rand.IntN(1e9)))
 	env.Setenv("LANG", "C.UTF-8")
 	env.Setenv("CAISSON_TEST_DOCKER", os.Getenv("CAISSON_TEST_DOCKER"))
 	env.Setenv("CAISSON_TEST_IMAGE", os.Getenv("CAISSON_TEST_IMAGE"))

@@ -22,6 +22,21 @@ type Process struct {
 
 // All returns all processes that are there.
 func All() ([]Process, error) {
+	pids, err := Numbers()
+	if err != nil {
+		return nil, err
+	}
+	var all []Process
+	for _, pid := range pids {
+		if p, there := Of(pid); there {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// Numbers returns the numbers of all processes that are there.
+func Numbers() (pids []int, err error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -31,17 +46,12 @@ func All() ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Process
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if p, there := Of(pid); there {
-			all = append(all, p)
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
 	}
-	return all, nil
+	return pids, nil
 }
 
 // Of reads one process. The program's name in it is hostile: it may hold

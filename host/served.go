@@ -234,7 +234,11 @@ func (s *session) keepOpen(ctx context.Context) error {
 	}
 	why := life.end()
 	move := servedMove(why)
-	err := s.quiesceAll(ctx, move.Cause)
+	cause := move.Cause
+	if why == nil { // the box has ended by itself
+		cause = caisson.CauseUnknown
+	}
+	err := s.quiesceAll(ctx, cause)
 	if err == nil {
 		err = s.keepTree(context.WithoutCancel(ctx))
 	}

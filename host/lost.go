@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/caisson-run/caisson"
@@ -64,7 +65,11 @@ func (h *Host) lostError(ctx context.Context, r caisson.Run, why error) error {
 	case !begun:
 		return why
 	}
-	return caisson.Errorf(caisson.CodeOutcomeUnknown, "the sandbox has ended, which nobody here ended, and all that ran in it has ended with it; how far session %s came is not known", r.ID)
+	how := ""
+	if why != nil {
+		how = fmt.Sprintf(" (%s)", caisson.AsError(why).Error())
+	}
+	return caisson.Errorf(caisson.CodeOutcomeUnknown, "the sandbox has ended%s, and all that ran in it has ended with it; how far session %s came is not known", how, r.ID)
 }
 
 // begun tells whether something of a run began whose end nobody saw.

@@ -252,7 +252,7 @@ func (s *session) keepOpen(ctx context.Context) error {
 // servedMove says how a served run rests: it can be taken up again, however it
 // was stopped.
 func servedMove(why error) caisson.RunMove {
-	move := caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: "the sandbox has ended, and nobody here ended it"}
+	move := caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: "the sandbox has ended, and nobody here asked for that"}
 	var pause *airlock.PauseError
 	switch {
 	case errors.As(why, &pause):

@@ -89,6 +89,7 @@ const (
 	CodeTaskUnfinished        Code = "task-unfinished"
 	CodeWorkflowInvalid       Code = "workflow-invalid"
 	CodeProgramMissing        Code = "program-missing"
+	CodeSandboxPaused         Code = "sandbox-paused"
 )
 
 var codeTable = []CodeInfo{
@@ -179,4 +180,5 @@ var codeTable = []CodeInfo{
 	{CodeTaskUnfinished, false, 409, 1, "the task is not finished", "See what is open with `caisson task next`."},
 	{CodeWorkflowInvalid, false, 400, 78, "a workflow file is not valid", "Correct the file at the line named."},
 	{CodeProgramMissing, false, 404, 1, "the program of a declared verb is not there", "Nothing was done. A person installs it, or corrects `run` of the verb in their config; `caisson doctor` looks for it. If that finds it, `caisson sandbox start` tells where the process that serves the sandbox looks."},
+	{CodeSandboxPaused, true, 503, 75, "the sandbox was paused from outside, and does nothing meanwhile", "Let it go on with what paused it; it is not ended by that."},
 }

@@ -48,9 +48,14 @@ func newLiar(tb testing.TB) (net.Conn, *liar, func() string) {
 // connect greets a liar rightly.
 func connect(tb testing.TB) (*guest.Client, *liar) {
 	tb.Helper()
+	return connectWith(tb, guest.Options{})
+}
+
+func connectWith(tb testing.TB, opts guest.Options) (*guest.Client, *liar) {
+	tb.Helper()
 	host, l, nonce := newLiar(tb)
 	go func() { _ = l.out.Control(wire.TypeHello, 0, &wire.Hello{Version: wire.Version, Nonce: nonce()}) }()
-	c, err := guest.Connect(context.Background(), host, guest.Options{})
+	c, err := guest.Connect(context.Background(), host, opts)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -66,6 +66,11 @@ type Options struct {
 	// OOM returns how many processes the kernel has ended for memory so far.
 	// Nil where that cannot be told.
 	OOM func() (int64, error)
+	// Stopped says why the guest cannot answer though it lives, where whoever made
+	// its boundary can tell: it was stopped as a whole, from outside (an error of
+	// CodeSandboxPaused). Nil where nobody can tell. It is asked when the guest's time
+	// is over, and bounds itself.
+	Stopped func() error
 	// Egress judges and carries what leaves the sandbox, and Outlet is the host's
 	// end of a SOCK_SEQPACKET pair whose other end is the guest's descriptor
 	// OutletFD. Both or none. The client owns Outlet, also after an error.
@@ -81,7 +86,7 @@ type Client struct {
 	in   *wire.Reader
 	done chan struct{}
 
-	stall atomic.Bool // it did not read
+	stall atomic.Pointer[error] // why it is cut off where it did not read
 
 	egress *egress // nil where there is no way out
 	mode   outlet.Mode
@@ -273,8 +278,8 @@ func (c *Client) serve() {
 	if c.ended == nil {
 		c.ended = err
 	}
-	if c.stall.Load() {
-		c.ended = breach("it does not read")
+	if why := c.stall.Load(); why != nil {
+		c.ended = *why
 	}
 	err = c.ended
 	open := c.streams
@@ -354,8 +359,27 @@ func (c *Client) open(s stream, t wire.Type, body pack.Value) (uint32, error) {
 // stalled ends a guest that does not read. It takes no lock: a writer that is
 // stuck may hold it.
 func (c *Client) stalled() {
-	c.stall.Store(true)
+	err := c.late(breach("it does not read"))
+	c.stall.Store(&err)
 	_ = c.conn.Close()
+}
+
+// stopped says that the guest was stopped as a whole from outside, if that is so
+// and can be told.
+func (c *Client) stopped() error {
+	if c.opts.Stopped == nil {
+		return nil
+	}
+	return c.opts.Stopped()
+}
+
+// late is why a guest is cut off whose time is over, and what ends with it. One that
+// was stopped from outside has broken nothing.
+func (c *Client) late(breach error) error {
+	if err := c.stopped(); err != nil {
+		return caisson.Errorf(caisson.CodeSandboxLost, "the guest was ended, as it could not do what it was told in time: %w", err)
+	}
+	return breach
 }
 
 // cut ends the guest because of err.

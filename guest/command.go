@@ -142,6 +142,9 @@ func (p *command) begin(ctx context.Context, req wire.Hold) (caisson.Process, er
 		if ctx.Err() != nil {
 			return nil, caisson.Errorf(caisson.CodeCancelled, "cancelled before it began: %w", context.Cause(ctx))
 		}
+		if err := p.c.stopped(); err != nil {
+			return nil, err // nothing has begun, and what runs goes on with the guest
+		}
 		err := breach("it did not hold a process within %v", readyBound)
 		p.c.cut(err)
 		return nil, err
@@ -237,7 +240,7 @@ func (p *command) Stop(cause caisson.Cause) {
 		p.cause = cause
 		_ = p.c.out.Control(wire.TypeStop, p.id, &wire.Stop{Grace: p.grace}) // a lost guest is told by lost
 		p.backup = time.AfterFunc(p.grace+endBound, func() {
-			p.c.cut(breach("it did not end a command within %v of its grace", endBound))
+			p.c.cut(p.c.late(breach("it did not end a command within %v of its grace", endBound)))
 		})
 	case phaseEnded, phaseDropped: // nothing is left to stop but the delivery of its output
 	}

@@ -1,11 +1,13 @@
 package guest_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/caisson-run/caisson"
+	"github.com/caisson-run/caisson/guest"
 	"github.com/caisson-run/caisson/guest/wire"
 )
 
@@ -95,4 +97,48 @@ func TestEndsACommandLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A guest that was stopped as a whole from outside is not cut off because it does not
+// hold a process: nothing has begun, and what runs goes on with it. Where it should
+// end one it is, and what it is ended for is not that it broke the protocol.
+func TestStoppedFromOutside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		paused := false
+		client, l := connectWith(t, guest.Options{Stopped: func() error {
+			if !paused {
+				return nil
+			}
+			return caisson.Errorf(caisson.CodeSandboxPaused, "somebody paused it")
+		}})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for h, err := l.in.Next(); err == nil; h, err = l.in.Next() {
+				_ = l.in.Skip(h.Length)
+				if h.Type == wire.TypeHold && h.Stream == 1 {
+					_ = l.out.Control(wire.TypeHeld, h.Stream, &wire.Held{Holder: 2, PID: 3})
+				}
+			}
+		}()
+		p, err := client.Hold(t.Context(), caisson.Command{Line: "x", Grace: time.Second})
+		if err == nil {
+			err = p.Release()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		paused = true
+		if _, err := client.Hold(t.Context(), caisson.Command{Line: "y"}); caisson.CodeOf(err) != caisson.CodeSandboxPaused || client.Err() != nil {
+			t.Errorf("it is held: %v; the guest: %v", err, client.Err())
+		}
+		p.Stop(caisson.CauseUser)
+		_, err = p.Wait(t.Context())
+		if caisson.CodeOf(err) != caisson.CodeSandboxLost || !strings.Contains(err.Error(), "somebody paused it") || caisson.CodeOf(client.Err()) != caisson.CodeSandboxLost {
+			t.Errorf("it has ended: %v; the guest: %v", err, client.Err())
+		}
+		_ = client.Close() // always nil
+		_ = l.conn.Close()
+		<-done
+	})
 }

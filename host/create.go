@@ -52,7 +52,7 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	if err != nil {
 		return caisson.Run{}, err
 	}
-	spec, mode, err := h.spec(ctx, want, c)
+	spec, isolation, err := h.spec(ctx, want, c)
 	if err != nil {
 		return caisson.Run{}, err
 	}
@@ -63,6 +63,9 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	if err := h.admit(c, spec.Limits, h.Paths.State); err != nil {
 		return caisson.Run{}, err
 	}
+	if err := h.prepareEngine(ctx, spec.Engine, isolation); err != nil {
+		return caisson.Run{}, err
+	}
 	id := caisson.NewRunID()
 	spec.Root = id
 	if want.NoWorkspace {
@@ -70,7 +73,7 @@ func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error)
 	}
 	var created caisson.Run
 	_, err = h.workspaces.Create(ctx, workspace.CreateSpec{
-		Dir: h.dir, Name: string(id), Mode: mode, Branch: want.Branch, Base: want.Base, Run: id, By: Person(),
+		Dir: h.dir, Name: string(id), Mode: modeOf(want, c, isolation), Branch: want.Branch, Base: want.Base, Run: id, By: Person(),
 		Made: func(ctx context.Context, ws caisson.Workspace) (err error) {
 			spec.Workspace = ws.ID
 			created, err = h.Ledger.CreateRun(ctx, id, spec)
@@ -130,9 +133,9 @@ func (h *Host) worksOn(ctx context.Context, want RunRequest, e *caisson.Error, i
 		"To begin anew, move it to the trash first: `caisson workspace rm %s`.", ws.Name, from, ws.Name)
 }
 
-// spec fills in what the person left to the config, and tells how a workspace
-// for it is made.
-func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (caisson.RunSpec, caisson.WorkspaceMode, error) {
+// spec fills in what the person left to the config, and tells what the engine that
+// was chosen enforces.
+func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (caisson.RunSpec, caisson.Isolation, error) {
 	spec := caisson.RunSpec{
 		Prompt: strings.TrimSpace(want.Prompt), Preset: cmp.Or(want.Preset, c.Preset), Require: want.Require,
 		Env: want.Env, Network: want.Network, Limits: c.Limits, OnUnknown: c.OnUnknown, Dir: h.dir, By: Person(),
@@ -145,18 +148,18 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 		spec.Session = caisson.SessionServed
 	}
 	if agent && spec.Prompt == "" {
-		return spec, "", caisson.Errorf(caisson.CodePromptEmpty, "the prompt is empty")
+		return spec, caisson.Isolation{}, caisson.Errorf(caisson.CodePromptEmpty, "the prompt is empty")
 	}
 	if agent {
 		spec.Model = h.scriptPath(cmp.Or(want.Model, c.Model))
 	}
 	var err error
 	if spec.Require, err = h.required(want.Require, c); err != nil {
-		return spec, "", err
+		return spec, caisson.Isolation{}, err
 	}
 	for _, name := range want.Env {
 		if h.env(name) == "" {
-			return spec, "", caisson.Errorf(caisson.CodeUsage, "there is no variable %s to pass on", name).WithHint("Set it, or leave it out.")
+			return spec, caisson.Isolation{}, caisson.Errorf(caisson.CodeUsage, "there is no variable %s to pass on", name).WithHint("Set it, or leave it out.")
 		}
 	}
 	if len(spec.Env) == 0 {
@@ -167,11 +170,34 @@ func (h *Host) spec(ctx context.Context, want RunRequest, c config.Config) (cais
 		spec.Budget = fill(want.Budget, c.Budget)
 	}
 	isolation, err := h.chooseEngine(ctx, &spec, want, c)
-	mode := caisson.WorkspaceMode(cmp.Or(string(want.Mode), string(c.WorkspaceMode)))
+	return spec, isolation, err
+}
+
+// modeOf tells how a workspace is made for an engine that enforces isolation.
+func modeOf(want RunRequest, c config.Config, isolation caisson.Isolation) caisson.WorkspaceMode {
+	mode := cmp.Or(want.Mode, c.WorkspaceMode)
 	if mode == "" && isolation.NoCover != "" {
 		mode = caisson.WorkspaceClone
 	}
-	return spec, mode, err
+	return mode
+}
+
+// prepareEngine has the engine make what it found that a sandbox must wait for,
+// which is the image of boxes where that is not there: one that cannot be had is
+// found before anything is made for it.
+func (h *Host) prepareEngine(ctx context.Context, name string, isolation caisson.Isolation) error {
+	if isolation.Pending == "" {
+		return nil
+	}
+	engine, err := h.engine(name)
+	if err != nil {
+		return err
+	}
+	made, is := engine.(*container.Engine)
+	if !is {
+		return nil
+	}
+	return made.Prepare(ctx)
 }
 
 // required are the controls of a run: those of the config, or those that the person
@@ -200,9 +226,6 @@ func (h *Host) chooseEngine(ctx context.Context, spec *caisson.RunSpec, want Run
 	engine, isolation, err := sandbox.Choose(ctx, h.engines, cmp.Or(want.Engine, c.Engine), spec.Require)
 	if err != nil {
 		return isolation, err
-	}
-	if made, is := engine.(*container.Engine); is && isolation.Pending != "" {
-		made.Announce() // a process without a person may be the one that opens it
 	}
 	spec.Engine = engine.Name()
 	return isolation, nil

@@ -101,6 +101,8 @@ func (h *Host) drive(ctx context.Context, drive caisson.Drive, r caisson.Run, op
 		switch {
 		case caisson.CodeOf(err) == caisson.CodeLeaseLost:
 			return err
+		case s.within != nil && s.gone():
+			return s.endLost(ctx, err)
 		case err != nil:
 			return errors.Join(err, s.fail(ctx, err))
 		}

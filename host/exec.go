@@ -88,13 +88,16 @@ func (h *Host) NewExec(ctx context.Context, want ExecRequest) (caisson.Run, erro
 	if err != nil {
 		return caisson.Run{}, err
 	}
-	spec, _, err := h.spec(ctx, request, c)
+	spec, isolation, err := h.spec(ctx, request, c)
 	if err != nil {
 		return caisson.Run{}, err
 	}
 	spec.Session, spec.Workspace, spec.RepoPolicy = want.Session, ws.ID, repo.digest()
 	spec.Budget = request.Budget // those of the config are for agents
 	if err := h.checkSpec(ctx, spec, c, repo); err != nil {
+		return caisson.Run{}, err
+	}
+	if err := h.prepareEngine(ctx, spec.Engine, isolation); err != nil {
 		return caisson.Run{}, err
 	}
 	id := caisson.NewRunID()

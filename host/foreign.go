@@ -227,6 +227,8 @@ func foreignEnd(call caisson.CallRecord) caisson.RunMove {
 			move.Exit = exitNoProgram
 		case caisson.CodePathInvalid:
 			move.Exit = exitNotExecutable
+		case caisson.CodeSandboxPaused:
+			move.Exit = caisson.ExitRetryable
 		default:
 		}
 	default:

@@ -194,8 +194,8 @@ func (h *Host) Recordings(ctx context.Context, id caisson.RunID) ([]caisson.Spil
 	return found, nil
 }
 
-// tidySessions ends the sessions whose holder was killed: their program has
-// ended with it, and there is nothing to go on with.
+// tidySessions ends the sessions whose holder was killed, or whose box has ended:
+// their program has ended with it, and there is nothing to go on with.
 func (h *Host) tidySessions(ctx context.Context) error {
 	var errs []error
 	runs, err := h.open(ctx)
@@ -203,12 +203,18 @@ func (h *Host) tidySessions(ctx context.Context) error {
 		return err
 	}
 	for _, r := range runs {
-		if r.Spec.Session == "" || isServed(r) || r.Lease.Instance == "" {
+		if r.Spec.Session == "" || isServed(r) {
 			continue
 		}
 		r, driver, err := h.driver(ctx, r) // as it is since its holder has ended: that may have let go of it before
-		if err != nil || driver.Liveness != caisson.Dead || r.Lease.Instance == "" || r.State.Terminal() {
+		if err != nil || driver.Liveness != caisson.Dead || r.State.Terminal() {
 			continue
+		}
+		if r.Lease.Instance == "" {
+			if left, err := h.endless(ctx, r); err != nil || !left {
+				errs = append(errs, err)
+				continue
+			}
 		}
 		_, err = h.Ledger.AskCancel(ctx, r.ID, caisson.CauseUnknown, "caisson")
 		if err == nil {

@@ -234,7 +234,11 @@ func (s *session) keepOpen(ctx context.Context) error {
 	}
 	why := life.end()
 	move := servedMove(why)
-	err := s.quiesceAll(ctx, move.Cause)
+	cause := move.Cause
+	if why == nil { // the box has ended by itself
+		cause = caisson.CauseUnknown
+	}
+	err := s.quiesceAll(ctx, cause)
 	if err == nil {
 		err = s.keepTree(context.WithoutCancel(ctx))
 	}
@@ -248,7 +252,7 @@ func (s *session) keepOpen(ctx context.Context) error {
 // servedMove says how a served run rests: it can be taken up again, however it
 // was stopped.
 func servedMove(why error) caisson.RunMove {
-	move := caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: "the sandbox has ended, and nobody here ended it"}
+	move := caisson.RunMove{To: caisson.RunPaused, Stop: caisson.StopPaused, Text: "the sandbox has ended, and nobody here asked for that"}
 	var pause *airlock.PauseError
 	switch {
 	case errors.As(why, &pause):

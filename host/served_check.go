@@ -166,7 +166,7 @@ func (s *session) checkMounts(ctx context.Context) Finding {
 	}
 	now, err := s.mountsInside(ctx)
 	if err != nil {
-		f.OK, f.Says = false, "they cannot be seen: "+caisson.AsError(err).Error()
+		f.OK, f.Says, f.Fix = false, "they cannot be seen: "+caisson.AsError(err).Error(), caisson.AsError(err).HintText()
 		return f
 	}
 	for _, at := range slices.Sorted(maps.Keys(s.measured.mounts)) {

@@ -302,12 +302,6 @@ func (h *Host) restServed(ctx context.Context, r caisson.Run) (caisson.Run, erro
 	return r, errors.Join(err, h.Ledger.ReleaseLease(context.WithoutCancel(ctx), drive))
 }
 
-// Lost tells whether a session was ended as one whose holder was killed, which any
-// command does: how far it came is as little known as before that.
-func Lost(r caisson.Run) bool {
-	return r.State == caisson.RunCancelled && r.Cause == caisson.CauseUnknown
-}
-
 // Streams are those of a command in a served sandbox; nil is none.
 type Streams struct{ In, Out, Err *os.File }
 

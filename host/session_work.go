@@ -57,7 +57,7 @@ func (s *session) importWork(ctx context.Context) error {
 // was committed is still in the shadow.
 func ofInside(ctx context.Context, err error) bool {
 	switch caisson.CodeOf(err) {
-	case caisson.CodeImportHeld, caisson.CodeGitFailed, caisson.CodeDeadline, caisson.CodePathInvalid, caisson.CodeNotFound, caisson.CodeHostFull:
+	case caisson.CodeImportHeld, caisson.CodeGitFailed, caisson.CodeDeadline, caisson.CodePathInvalid, caisson.CodeNotFound, caisson.CodeHostFull, caisson.CodeSandboxPaused:
 		return true
 	default:
 		return err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded)

@@ -246,11 +246,10 @@ func (h *Host) makeWorkspace(ctx context.Context, t caisson.Task) (caisson.Works
 	if err := h.admit(c, c.Limits, h.Paths.State); err != nil {
 		return caisson.Workspace{}, err
 	}
-	mode := c.WorkspaceMode
-	if mode == "" && isolation.NoCover != "" {
-		mode = caisson.WorkspaceClone
+	if err := h.prepareEngine(ctx, look.Engine, isolation); err != nil {
+		return caisson.Workspace{}, err
 	}
-	ws, err := h.workspaces.Create(ctx, workspace.CreateSpec{Dir: dir, Name: string(t.ID), Mode: mode, Branch: t.Branch, Base: t.Base, Settings: settings, By: Person()})
+	ws, err := h.workspaces.Create(ctx, workspace.CreateSpec{Dir: dir, Name: string(t.ID), Mode: modeOf(RunRequest{}, c, isolation), Branch: t.Branch, Base: t.Base, Settings: settings, By: Person()})
 	if e := (*caisson.Error)(nil); errors.As(err, &e) && e.Code == caisson.CodeBaseUnusable {
 		err = e.WithHint("%s A task is given its base by `caisson task new --base`.", e.HintText())
 	}

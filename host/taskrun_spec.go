@@ -45,7 +45,7 @@ func (h *Host) stageSpec(ctx context.Context, t caisson.Task, w flow.Workflow, n
 	if err := want.check(); err != nil {
 		return caisson.RunSpec{}, err
 	}
-	spec, _, err := h.spec(ctx, want, c)
+	spec, isolation, err := h.spec(ctx, want, c)
 	if err != nil {
 		return spec, err
 	}
@@ -61,7 +61,10 @@ func (h *Host) stageSpec(ctx context.Context, t caisson.Task, w flow.Workflow, n
 	if err := h.checkSpec(ctx, spec, c, repo); err != nil {
 		return spec, err
 	}
-	return spec, h.admit(c, spec.Limits, h.Paths.State)
+	if err := h.admit(c, spec.Limits, h.Paths.State); err != nil {
+		return spec, err
+	}
+	return spec, h.prepareEngine(ctx, spec.Engine, isolation)
 }
 
 // roleRequest asks for a run of who has a role.

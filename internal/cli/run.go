@@ -171,9 +171,33 @@ func (a *app) resumeDecided(ctx context.Context, h *host.Host, id caisson.RunID)
 func (a *app) drive(ctx context.Context, h *host.Host, r caisson.Run, opts host.DriveOptions) error {
 	w, ended, err := a.driven(ctx, h, r, opts)
 	if err != nil {
-		return err
+		return a.stays(ctx, h, r, err)
 	}
 	return a.ended(ctx, h, w, ended)
+}
+
+// stays adds to why a run could not be taken up, or a sandbox not be opened, what
+// of it is on record still, how to go on, and how to be rid of it.
+func (a *app) stays(ctx context.Context, h *host.Host, r caisson.Run, err error) error {
+	r, readErr := h.Ledger.Run(context.WithoutCancel(ctx), r.ID)
+	if readErr != nil || r.State != caisson.RunPaused && r.State != caisson.RunPending {
+		return err // it has ended, or somebody drives it
+	}
+	what, on, off := "run", "caisson runs resume", "caisson runs cancel"
+	switch r.Spec.Session {
+	case caisson.SessionServed:
+		what, on, off = "sandbox of run", "caisson sandbox start", "caisson sandbox rm"
+	case caisson.SessionStreams, caisson.SessionTerminal:
+		what = "session"
+	}
+	text := fmt.Sprintf("The %s %s stays on record: `%s %s` goes on, `%s %s` gives it up.", what, r.ID, on, r.ID, off, r.ID)
+	ws, wsErr := h.Ledger.Workspace(context.WithoutCancel(ctx), r.Spec.Workspace)
+	if wsErr == nil && ws.Run == r.ID { // which was made for it
+		text = fmt.Sprintf("The %s %s stays on record, and its workspace on branch %s: `%s %s` goes on; `%s %s`, then `caisson workspace rm %s` give both up.",
+			what, r.ID, ws.Branch, on, r.ID, off, r.ID, ws.Name)
+	}
+	e := caisson.AsError(err)
+	return e.WithHint("%s", strings.TrimSpace(e.HintText()+" "+text)).With("run", r.ID)
 }
 
 // driven is drive, without a word about how the run stands then.

@@ -134,7 +134,7 @@ func (a *app) afterLook(ctx context.Context, h *host.Host, went terminal.Went, r
 		}
 	}
 	if !r.State.Terminal() && r.Lease.Instance != "" || host.Lost(r) {
-		return caisson.Errorf(caisson.CodeOutcomeUnknown, "the process that held session %s was killed, and all that ran in it has ended with it", r.ID)
+		return caisson.Errorf(caisson.CodeOutcomeUnknown, "the process that held session %s was killed, or its sandbox has ended, and all that ran in it has ended with it; how far it came is not known", r.ID)
 	}
 	calls, err := h.Ledger.Calls(ctx, r.ID)
 	if err != nil {

@@ -53,7 +53,7 @@ what runs in it and keeps the workspace, "sandbox start" opens it again.`,
 			return err
 		}
 		if _, err := h.StartServed(ctx, r.ID, host.StartOptions{}); err != nil {
-			return a.notOpened(r, err)
+			return a.stays(ctx, h, r, err)
 		}
 		v, err := h.FindBox(ctx, string(r.ID))
 		if err != nil {
@@ -62,15 +62,6 @@ what runs in it and keeps the workspace, "sandbox start" opens it again.`,
 		return a.print(v, func(w io.Writer) { a.openLine(w, v) })
 	})
 	return cmd
-}
-
-// notOpened says of a sandbox that is on record how to go on.
-func (a *app) notOpened(r caisson.Run, err error) error {
-	e := caisson.AsError(err)
-	if e.HintText() == "" {
-		e = e.WithHint("Then open it: `caisson sandbox start %s`. Give it up: `caisson runs cancel %s`.", r.ID, r.ID)
-	}
-	return e.With("run", r.ID)
 }
 
 func (a *app) openLine(w io.Writer, v host.BoxView) {

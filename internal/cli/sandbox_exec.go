@@ -147,7 +147,7 @@ func (a *app) session(ctx context.Context, h *host.Host, f *sessionFlags) error 
 		return a.drive(ctx, h, r, host.DriveOptions{})
 	}
 	if err := h.Hold(ctx, r.ID, host.ServeOptions{Size: sizeOf(a.io.Out), Expect: !f.detach}); err != nil {
-		return err
+		return a.stays(ctx, h, r, err)
 	}
 	if f.detach {
 		return a.print(r, func(w io.Writer) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -122,7 +123,7 @@ func (a *app) showRemoved(w io.Writer, removed []host.Removed, all bool) {
 		fmt.Fprintln(w, "No sandboxes.")
 	}
 	for _, r := range removed {
-		text := "Removed " + orDash(string(r.Sandbox)) + "."
+		text := "Removed " + cmp.Or(string(r.Sandbox), "the sandbox of run "+string(r.Run)) + "."
 		switch {
 		case r.Trashed != nil:
 			text += fmt.Sprintf(" Its workspace is in the trash: caisson workspace trash restore %s", r.Trashed.Workspace.ID)

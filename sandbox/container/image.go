@@ -63,7 +63,7 @@ func (e *Engine) image(ctx context.Context, cli *client.Client) (image.InspectRe
 	name := e.imageName()
 	got, err := e.inspectImage(ctx, cli, name)
 	if cerrdefs.IsNotFound(err) {
-		e.Announce()
+		e.announce()
 		if err = e.Rebuild(ctx, RebuildOptions{}); err == nil {
 			got, err = e.inspectImage(ctx, cli, name)
 		}
@@ -86,10 +86,9 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	return err
 }
 
-// Announce says, once, that the image is missing and is made before a sandbox
-// opens. Open says it by itself; who starts another process that opens one says
-// it where a person reads it.
-func (e *Engine) Announce() {
+// announce says, once, that the image is missing and is made before a sandbox
+// opens.
+func (e *Engine) announce() {
 	if e.opts.Notice == nil {
 		return
 	}

@@ -193,7 +193,7 @@ func (b *box) prove(ctx context.Context, spec caisson.SandboxSpec, img image.Ins
 	}
 	opts := guest.Options{
 		Workspace: b.plans.plan.Workspace, Env: environment(b.plans.plan, env, spec), Limits: spec.Limits, Root: b.root,
-		OOM: b.oom, Egress: spec.Egress, Outlet: way,
+		OOM: b.oom, Stopped: b.stopped, Egress: spec.Egress, Outlet: way,
 	}
 	if b.shared {
 		opts.Identify = within(b.root)
@@ -282,6 +282,17 @@ func (b *box) state(ctx context.Context) (container.State, error) {
 		return container.State{}, errors.New("the engine tells no state")
 	}
 	return *got.Container.State, nil
+}
+
+// stopped says that the engine reports the container as paused, if it does. What is
+// not known is no reason.
+func (b *box) stopped() error {
+	state, err := b.state(context.Background())
+	if err != nil || !state.Paused {
+		return nil //nolint:nilerr // then the guest is what does not answer
+	}
+	return caisson.Errorf(caisson.CodeSandboxPaused, "engine %s reports the container of sandbox %s as paused", b.engine.opts.Name, b.id).
+		WithHint("Somebody paused it; let it go on: `%s unpause %s`.", b.engine.opts.Name, namePrefix+string(b.id))
 }
 
 // identify finds the guest as a process of this machine, where it is one.

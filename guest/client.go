@@ -159,8 +159,8 @@ func (c *Client) carry() {
 func (c *Client) Mode() outlet.Mode { return c.mode }
 
 func (c *Client) greet(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyBound)
-	defer cancel()
+	ctx, enough := within(ctx, readyBound)
+	defer enough()
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
 	defer stop()
 	nonce := rand.Text()
@@ -184,6 +184,17 @@ func (c *Client) greet(ctx context.Context) error {
 		return caisson.Errorf(caisson.CodeSandboxLost, "the guest ended before it was ready: %w", err)
 	}
 	return err
+}
+
+// within ends a context when a bound is over, and a moment after that in which what
+// was said meanwhile is heard: this process may have been stopped itself.
+func within(ctx context.Context, bound time.Duration) (_ context.Context, enough func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	over := time.AfterFunc(bound, func() {
+		late := time.AfterFunc(thawed, func() { cancel(context.DeadlineExceeded) })
+		context.AfterFunc(ctx, func() { late.Stop() })
+	})
+	return ctx, func() { over.Stop(); cancel(nil) }
 }
 
 func orElse(v, def int64) int64 {

@@ -49,6 +49,41 @@ func TestStoppedWhileHolding(t *testing.T) {
 	}
 }
 
+// So when it greets the guest.
+func TestStoppedWhileGreeting(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		want  caisson.Code
+	}{
+		{"read late", 5*time.Second + 100*time.Millisecond, ""},
+		{"not answered", 10 * time.Second, caisson.CodeGuestProtocol},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				host, l, nonce := newLiar(t)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					said := nonce()
+					<-time.After(c.after)
+					_ = l.out.Control(wire.TypeHello, 0, &wire.Hello{Version: wire.Version, Nonce: said}) // it may be cut off
+				}()
+				began := time.Now()
+				client, err := guest.Connect(t.Context(), host, guest.Options{})
+				if caisson.CodeOf(err) != c.want || time.Since(began) > 7*time.Second {
+					t.Errorf("after %s: %v", time.Since(began), err)
+				}
+				if err == nil {
+					_ = client.Close() // always nil
+				}
+				_ = l.conn.Close()
+				<-done
+			})
+		})
+	}
+}
+
 // A guest on a busy machine ends a command seconds after its grace: all else in
 // the sandbox goes on. One that does not end it is cut off.
 func TestEndsACommandLate(t *testing.T) {

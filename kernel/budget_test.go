@@ -156,7 +156,20 @@ func TestClosingAnswerWithCalls(t *testing.T) {
 
 // Origin: namzu reading. Elapsed time counts over all lives.
 func TestCase_R25(t *testing.T) {
-	const wall, each = 2500 * time.Millisecond, time.Second
+	// A busy machine may use all of it up in the first life, or be late by as much in
+	// the last: it is given more, then.
+	for wall := 1500 * time.Millisecond; !countsOverLives(t, wall); wall *= 4 {
+		if wall > time.Minute {
+			t.Fatal("it is over in the first life, or in the last not before that has had all of the time")
+		}
+	}
+}
+
+// countsOverLives tells whether a run had a second life before its time was over, and
+// less than all of it in the last.
+func countsOverLives(t *testing.T, wall time.Duration) bool {
+	t.Helper()
+	each := wall * 2 / 5
 	s := newStage(t, "turns: [{text: half a sentence, stall: true}]", caisson.Budget{Wall: wall})
 	tell, before := s.opts.Observe, time.Duration(0)
 	for life := 1; ; life++ {
@@ -180,27 +193,33 @@ func TestCase_R25(t *testing.T) {
 			continue
 		}
 		wantEnd(t, run, caisson.RunStopped, caisson.StopDeadline)
-		if life == 1 || run.Cause != caisson.CauseDeadline {
+		if run.Cause != caisson.CauseDeadline {
 			t.Errorf("stopped in life %d with cause %s", life, run.Cause)
 		}
-		if run.Active < wall || run.Active-before > wall {
-			t.Errorf("was active for %s, and for %s before its last life", run.Active, before)
+		if run.Active < wall {
+			t.Errorf("was active for %s", run.Active)
 		}
-		return
+		return life > 1 && run.Active-before <= wall
 	}
 }
 
 func TestDeadlineWhileACallRuns(t *testing.T) {
-	s := newStage(t, "turns: [{calls: [{tool: slow, input: {word: a}}, {tool: write, input: {word: b}}]}]", caisson.Budget{Wall: 3 * time.Second})
-	wantEnd(t, s.run(t), caisson.RunStopped, caisson.StopDeadline)
-	records, err := s.ledger.Calls(t.Context(), s.id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(records) != 2 || records[0].State != "cancelled" || records[1].State != "cancelled" || records[0].Result.Cause != caisson.CauseDeadline {
-		t.Errorf("got %+v", records)
-	}
-	if got := s.effects(t); len(got) != 1 {
-		t.Errorf("effects %v", got)
+	for wall := time.Second; ; wall *= 4 {
+		s := newStage(t, "turns: [{calls: [{tool: slow, input: {word: a}}, {tool: write, input: {word: b}}]}]", caisson.Budget{Wall: wall})
+		wantEnd(t, s.run(t), caisson.RunStopped, caisson.StopDeadline)
+		if len(s.effects(t)) == 0 && wall < time.Minute {
+			continue // a busy machine did not come to the call in that time
+		}
+		records, err := s.ledger.Calls(t.Context(), s.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(records) != 2 || records[0].State != "cancelled" || records[1].State != "cancelled" || records[0].Result.Cause != caisson.CauseDeadline {
+			t.Errorf("got %+v", records)
+		}
+		if got := s.effects(t); len(got) != 1 {
+			t.Errorf("effects %v", got)
+		}
+		return
 	}
 }

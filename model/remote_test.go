@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -229,22 +230,38 @@ func TestRetryOverTheWire(t *testing.T) {
 
 // Origin: reports of crush and opencode. A stream that stalls.
 func TestCase_R16_over_the_wire(t *testing.T) {
+	// An answer that comes is late, too, on a busy machine: it is given more time, then.
+	for silence := 500 * time.Millisecond; ; silence *= 4 {
+		wrong := stallsOverTheWire(t, silence)
+		if wrong == "" {
+			return
+		}
+		if t.Logf("after a silence of %s: %s", silence, wrong); silence > time.Minute {
+			t.Fatal(wrong)
+		}
+	}
+}
+
+// stallsOverTheWire says what is wrong where a stream stalls: before there is anything
+// of it, and after.
+func stallsOverTheWire(t *testing.T, silence time.Duration) (wrong string) {
+	t.Helper()
 	ok := sse(chat(`{"content":"yes"}`), chatFinish("stop"), chatDone)
-	const silence = 2 * time.Second // an answer that comes is not as late on a busy machine
 	gone := make(chan struct{})
-	w := newWire(t, stallAfter(gone), ok)
+	w := newWire(t, stallAfter(gone), ok, ok, ok, ok) // more than there is use for, but for late ones
 	h := listen(t, Retry(Idle(openAt(t, "ollama/qwen3", w), silence), RetryOptions{First: time.Millisecond}), say("hi"))
 	if h.err != nil || h.text != "yes" {
-		t.Fatalf("got %+v", h)
+		return fmt.Sprintf("got %+v", h)
 	}
 	<-gone
 	gone = make(chan struct{})
-	w = newWire(t, stallAfter(gone, chat(`{"content":"half"}`)), ok)
+	w = newWire(t, stallAfter(gone, chat(`{"content":"half"}`)), ok, ok, ok, ok)
 	h = listen(t, Retry(Idle(openAt(t, "ollama/qwen3", w), silence), RetryOptions{First: time.Millisecond}), say("hi"))
 	if caisson.CodeOf(h.err) != caisson.CodeModelStalled || h.text != "half" || w.asked() != 1 {
-		t.Fatalf("got %+v after %d requests", h, w.asked())
+		return fmt.Sprintf("got %+v after %d requests", h, w.asked())
 	}
 	<-gone
+	return ""
 }
 
 func TestInterrupted(t *testing.T) {

@@ -3,12 +3,14 @@
 package workspace_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,7 +18,7 @@ import (
 	"github.com/caisson-run/caisson/workspace"
 )
 
-// stays starts a process that is there until the test ends.
+// stays starts a process that is there until the test ends. It is sleep, at last.
 func stays(t *testing.T, dir string, argv ...string) {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -28,6 +30,15 @@ func stays(t *testing.T, dir string, argv ...string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
+		if err == nil && string(name) == "sleep\n" {
+			return
+		}
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("%q, %v", name, err)
+		}
+	}
 }
 
 // A damaged workspace is not clean, can be removed all the same, and loses

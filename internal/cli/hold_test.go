@@ -190,7 +190,7 @@ func TestHoldOnATerminal(t *testing.T) {
 	s.see("sleeps", 1)
 	s.write("\x1a")
 	s.see("Stopped", 1)
-	s.write("kill %1; echo on-$(git branch --show-current); exit 3\r")
+	s.write("kill %1; wait; echo on-$(git branch --show-current)\r")
 	s.see("on-one", 1)
 	s.write("exit 3\r")
 	s.ends(3)

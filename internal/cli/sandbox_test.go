@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 	"golang.org/x/term"
@@ -65,19 +65,34 @@ func (p *person) settled() caisson.Run {
 	}
 }
 
-// nothing wants no socket, no lock and no sandbox to be left after a command.
+// nothing wants no socket, no lock and no sandbox to be left after a command, once
+// the process that had them has ended.
 func (p *person) nothing() {
 	p.t.Helper()
-	for range 2 { // the first may itself leave a lock
-		p.start(window, "sandbox", "ls").ends(0)
-	}
-	for _, dir := range []string{"terminals", "instances"} {
-		left, _ := os.ReadDir(filepath.Join(p.home, "run/caisson", dir))
-		if dir == "instances" {
-			left = slices.DeleteFunc(left, func(e os.DirEntry) bool { return p.alive(e.Name()) })
+	for end := time.Now().Add(never); ; {
+		for range 2 { // the first may itself leave a lock
+			p.start(window, "sandbox", "ls").ends(0)
 		}
-		if len(left) > 0 {
-			p.t.Errorf("left in %s: %v", dir, left)
+		left := p.left()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			p.t.Errorf("left: %q", left)
+			return
+		}
+	}
+}
+
+// left is what is there of sessions, but for locks of processes that live.
+func (p *person) left() (left []string) {
+	p.t.Helper()
+	for _, dir := range []string{"terminals", "instances"} {
+		entries, _ := os.ReadDir(filepath.Join(p.home, "run/caisson", dir)) // it may not be there
+		for _, e := range entries {
+			if dir != "instances" || !p.alive(e.Name()) {
+				left = append(left, filepath.Join(dir, e.Name()))
+			}
 		}
 	}
 	boxes, err := p.ledger().Sandboxes(p.t.Context(), caisson.SandboxFilter{})
@@ -86,9 +101,10 @@ func (p *person) nothing() {
 	}
 	for _, box := range boxes {
 		if box.State != caisson.SandboxRemoved {
-			p.t.Errorf("sandbox %s is %s", box.ID, box.State)
+			left = append(left, fmt.Sprintf("sandbox %s, which is %s", box.ID, box.State))
 		}
 	}
+	return left
 }
 
 // alive tells whether the lock is of a process that lives.

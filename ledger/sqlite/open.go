@@ -190,28 +190,23 @@ func (l *Ledger) openWriter(ctx context.Context) (err error) {
 	return err
 }
 
-// version returns the schema's version; 0 for an empty file.
+// version returns the schema's version; 0 for a file that is empty, or that was left
+// between the first steps of the first migration, or is there now. All is asked at
+// once: another process may be just making it.
 func (l *Ledger) version(ctx context.Context, db *sql.DB) (int, error) {
-	var application, version, tables int
-	err := db.QueryRowContext(ctx, `SELECT a.application_id, u.user_version, (SELECT count(*) FROM sqlite_schema)
-		FROM pragma_application_id a, pragma_user_version u`).Scan(&application, &version, &tables)
+	var application, version, others int
+	err := db.QueryRowContext(ctx, `SELECT a.application_id, u.user_version,
+		(SELECT count(*) FROM sqlite_schema WHERE tbl_name NOT IN ('goose_db_version', 'sqlite_sequence'))
+		FROM pragma_application_id a, pragma_user_version u`).Scan(&application, &version, &others)
 	switch {
 	case err != nil:
 		return 0, err
 	case version > schemaVersion && application == applicationID:
 		return 0, caisson.Errorf(caisson.CodeLedgerNewer, "%s has schema version %d; this program knows %d", l.opts.Path, version, schemaVersion)
-	case application != applicationID && (application != 0 || version != 0 || tables > 0 && !l.half(ctx, db)):
+	case application != applicationID && (application != 0 || version != 0 || others > 0):
 		return 0, damaged("%s is a SQLite file of another program", l.opts.Path)
 	}
 	return version, nil
-}
-
-// half tells whether the file was left by a process that died between the
-// first steps of the first migration.
-func (l *Ledger) half(ctx context.Context, db *sql.DB) bool {
-	var others int
-	err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema WHERE tbl_name NOT IN ('goose_db_version', 'sqlite_sequence')`).Scan(&others)
-	return err == nil && others == 0
 }
 
 func (l *Ledger) migrate(ctx context.Context) (err error) {

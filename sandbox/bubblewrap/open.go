@@ -210,11 +210,11 @@ func (a *arguments) staged() *plan.Stage {
 func (b *box) admit(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = b.info.SetReadDeadline(time.Now()) })
 	defer stop()
-	_ = b.info.SetReadDeadline(time.Now().Add(publishBound)) // a pipe has deadlines
+	said := layout.Within(ctx, b.info, publishBound)
 	var info struct {
 		Child int `json:"child-pid"`
 	}
-	err := json.NewDecoder(io.LimitReader(b.info, infoLimit)).Decode(&info)
+	err := json.NewDecoder(io.LimitReader(said, infoLimit)).Decode(&info)
 	switch {
 	case ctx.Err() != nil:
 		return layout.Cancelled(ctx)

@@ -20,6 +20,9 @@ import (
 const (
 	// openBound is how long a set-up may take that needs a few milliseconds.
 	openBound = 5 * time.Second
+	// thawed is how long this process looks for what it was told while it may have
+	// been stopped itself.
+	thawed = time.Second
 	// reportLimit bounds what a guest may answer.
 	reportLimit = 256 << 10
 )
@@ -43,14 +46,14 @@ func exchange(ctx context.Context, control *os.File, p plan.Plan) (plan.Report, 
 	var report plan.Report
 	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Now()) })
 	defer stop()
-	_ = control.SetDeadline(time.Now().Add(openBound)) // a socket has deadlines
+	answer := Within(ctx, control, openBound)
 	_, err := control.Write(pack.Bytes(&p))
 	if err == nil {
 		err = shutdownWrite(control)
 	}
 	var raw []byte
 	if err == nil {
-		raw, err = io.ReadAll(io.LimitReader(control, reportLimit))
+		raw, err = io.ReadAll(io.LimitReader(answer, reportLimit))
 	}
 	if err == nil {
 		err = pack.Read(raw, &report)
@@ -66,6 +69,30 @@ func exchange(ctx context.Context, control *os.File, p plan.Plan) (plan.Report, 
 		return report, RefusedSetUp(report)
 	}
 	return report, nil
+}
+
+// Within returns what is read of a pipe or a socket within a bound, from now on. When
+// that is over it is looked once more: this process may have been stopped, and what was
+// said meanwhile waits to be read.
+func Within(ctx context.Context, f *os.File, bound time.Duration) io.Reader {
+	_ = f.SetDeadline(time.Now().Add(bound)) // both have deadlines
+	return &bounded{ctx: ctx, file: f}
+}
+
+type bounded struct {
+	ctx  context.Context //nolint:containedctx // of one exchange
+	file *os.File
+	late bool
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.file.Read(p)
+	if !errors.Is(err, os.ErrDeadlineExceeded) || b.late || b.ctx.Err() != nil {
+		return n, err
+	}
+	b.late = true
+	_ = b.file.SetReadDeadline(time.Now().Add(thawed))
+	return b.file.Read(p)
 }
 
 func shutdownWrite(f *os.File) error {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -64,6 +65,17 @@ func (h *Host) holds() notes[Hold] {
 	}
 }
 
+// wayOut says what to do about a hold that is over and waits for a person.
+func (hold Hold) wayOut() string {
+	return fmt.Sprintf("Put that right; the next command sees it. Then `caisson sandbox start %s`. To give the sandbox up, as the workspace is: `caisson sandbox rm %s`.", hold.Run, hold.Run)
+}
+
+// waits tells whether a hold is over, and only waits for a person to put the
+// workspace right: nobody works in it.
+func (h *Host) waits(ctx context.Context, hold Hold) bool {
+	return hold.Left != "" && hold.Step == holdWorking && h.holderOf(ctx, hold) == caisson.Dead
+}
+
 // late tells whether a hold's time is over, and that of its holder to end it.
 func (hold Hold) late(now time.Duration) bool { return now >= hold.Ends+holdLate }
 
@@ -114,7 +126,7 @@ func (h *Host) unheld(ctx context.Context, ws caisson.WorkspaceID) error {
 	switch alive := h.holderOf(ctx, hold); {
 	case hold.Left != "":
 		e = caisson.Errorf(caisson.CodeHandoffActive, "%s held the workspace on branch %s, and it is not fit to be worked in yet: %s", hold.By, hold.Branch, hold.Left).With("hold", hold).
-			WithHint("Put that right; the next command sees it. Then `caisson sandbox start %s`.", hold.Run)
+			WithHint("%s", hold.wayOut())
 	case alive == caisson.LivenessUnknown:
 		e = e.WithHint("Whether that process lives cannot be told here, and so the hold is kept. If it is gone for certain, remove %s.", h.holds().path(string(ws)))
 	case alive == caisson.Alive:
@@ -194,7 +206,11 @@ func (h *Host) breakHold(ctx context.Context, hold Hold) error {
 	if err = process.EndMarked(ctx, hold.Instance); err != nil {
 		return errors.Join(err, use.Close())
 	}
-	if h.restore(ctx, ws, &hold) == nil { // else it says itself what is left to do
+	r, err := h.Ledger.Run(ctx, hold.Run)
+	switch {
+	case err != nil:
+	case r.State.Terminal(), // nobody goes on in it
+		h.restore(ctx, ws, &hold) == nil: // else it says itself what is left to do
 		err = h.holds().drop(string(hold.Workspace))
 	}
 	return errors.Join(err, use.Close())
@@ -221,7 +237,7 @@ func (h *Host) restore(ctx context.Context, ws caisson.Workspace, hold *Hold) er
 		}
 	}
 	return caisson.Errorf(caisson.CodeHandoffActive, "the workspace on branch %s is still held, as it could not be restored: %s", ws.Branch, hold.Left).
-		WithHint("Put that right; the next command sees it. Then `caisson sandbox start %s`.", hold.Run).With("hold", *hold)
+		WithHint("%s", hold.wayOut()).With("hold", *hold)
 }
 
 func (h *Host) restoreNow(ctx context.Context, ws caisson.Workspace, hold *Hold) error {

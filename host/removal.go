@@ -32,6 +32,7 @@ type BoxRemoval struct {
 	Task     caisson.TaskID       `json:"task,omitempty"` // that it is bound to
 	Sessions []caisson.RunID      `json:"sessions"`       // that are ended with it
 	Purge    *Removal             `json:"purge,omitempty"`
+	Hold     *Hold                `json:"hold,omitempty"` // that is over, waits for a person, and is given up with it
 	// Why it is kept; empty: it can go.
 	Why  string       `json:"why,omitempty"`
 	Code caisson.Code `json:"code,omitempty"`
@@ -136,7 +137,13 @@ func (h *Host) inspectBox(ctx context.Context, r caisson.Run, tasks []caisson.Ta
 			one.Task = t.ID
 		}
 	}
-	if err := h.unheld(ctx, ws.ID); err != nil {
+	hold, held, err := h.HoldOn(ws.ID)
+	if err == nil && held && h.waits(ctx, hold) {
+		one.Hold = &hold
+	} else if err == nil {
+		err = h.unheld(ctx, ws.ID)
+	}
+	if err != nil {
 		one.Why, one.Code, one.Hint = caisson.AsError(err).Error(), caisson.CodeOf(err), caisson.AsError(err).HintText()
 		return one, nil
 	}
@@ -270,11 +277,24 @@ func (h *Host) removeSteps(ctx context.Context, j journal) (Removed, error) {
 		h.dropChannel(ctx, record.ID)
 	}
 	pass("host.remove.swept")
+	if err := h.giveUpHold(ctx, r.Spec.Workspace); err != nil {
+		return done, err
+	}
 	if err := h.purge(ctx, j, r, &done); err != nil {
 		return done, err
 	}
 	pass("host.remove.purged")
 	return done, h.journals().drop(string(j.Run))
+}
+
+// giveUpHold ends a hold that waits for a person to put right what nobody goes on
+// in: the run of its sandbox has ended.
+func (h *Host) giveUpHold(ctx context.Context, ws caisson.WorkspaceID) error {
+	hold, held, err := h.HoldOn(ws)
+	if err != nil || !held || !h.waits(ctx, hold) {
+		return err
+	}
+	return h.breakHold(ctx, hold)
 }
 
 // purge moves the workspace to the trash, where nothing is lost with it: it is

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"slices"
@@ -207,14 +208,20 @@ func (h *Host) takeWorkspace(ctx context.Context, t caisson.Task) (ws caisson.Wo
 	return ws, err
 }
 
+// taskLocks is how many locks there are for all tasks: a lock's file stays, and tasks
+// are many. Two that share one wait for each other, which does no harm.
+const taskLocks = 16
+
 // lockTask keeps others from making the workspace of a task, for as long as that
-// takes.
+// takes. No other lock of a task may be asked for meanwhile.
 func (h *Host) lockTask(ctx context.Context, id caisson.TaskID) (release func() error, err error) {
 	dir := filepath.Join(h.Paths.State, "tasks")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, caisson.Errorf(caisson.CodeWriteFailed, "make a directory for locks: %w", err)
 	}
-	lock, err := lockfile.Acquire(ctx, filepath.Join(dir, string(id)+".lock"), nil)
+	which := fnv.New32a()
+	_, _ = which.Write([]byte(id)) // it never fails
+	lock, err := lockfile.Acquire(ctx, filepath.Join(dir, fmt.Sprintf("%x.lock", which.Sum32()%taskLocks)), nil)
 	if err != nil {
 		return nil, caisson.Errorf(caisson.CodeWriteFailed, "lock task %s: %w", id, err)
 	}

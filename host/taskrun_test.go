@@ -2,7 +2,11 @@ package host
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/caisson-run/caisson"
 	"github.com/caisson-run/caisson/task"
@@ -45,5 +49,36 @@ func TestCancelledBetweenStepAndRun(t *testing.T) {
 	now, err := h.Ledger.Run(t.Context(), run)
 	if err != nil || now.CancelAsked != caisson.CauseUser || made.CancelAsked != now.CancelAsked {
 		t.Errorf("the run is %s, asked to end by %q, %v", now.State, now.CancelAsked, err)
+	}
+}
+
+// The locks of tasks are one small set of files, however many tasks there are; of
+// those who lock one task only one has it.
+func TestTaskLocksStayFew(t *testing.T) {
+	h := opened(t, "", nil)
+	for n := range 20 * taskLocks {
+		release, err := h.lockTask(t.Context(), caisson.TaskID(fmt.Sprint("t", n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := os.ReadDir(filepath.Join(h.Paths.State, "tasks"))
+	if err != nil || len(files) > taskLocks {
+		t.Errorf("%d files are left, %v", len(files), err)
+	}
+	release, err := h.lockTask(t.Context(), "t1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := h.lockTask(ctx, "t1"); err == nil {
+		t.Error("two have the lock of one task")
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
 	}
 }

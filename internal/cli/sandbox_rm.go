@@ -104,6 +104,9 @@ func (a *app) showBoxRemovals(w io.Writer, list []host.BoxRemoval) {
 		if one.Task != "" {
 			fmt.Fprintf(w, "  it is bound to task %s\n", one.Task)
 		}
+		if one.Hold != nil && one.Why == "" {
+			fmt.Fprintf(w, "  the hold of %s is given up with it: %s\n", printable(one.Hold.By), line(one.Hold.Left, 200))
+		}
 		for _, s := range one.Sessions {
 			fmt.Fprintf(w, "  session %s is ended with it\n", s)
 		}

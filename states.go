@@ -251,8 +251,8 @@ func TaskStates() StateTable {
 		{"blocked", "cancelled", "it is no longer wanted"},
 		{"completed", "active", "restored"},
 		{"cancelled", "active", "restored"},
-		{"completed", "archived", "out of the listings"},
-		{"cancelled", "archived", "out of the listings"},
+		{"completed", "archived", "put away for good"},
+		{"cancelled", "archived", "put away for good"},
 	}}
 }
 

@@ -78,12 +78,12 @@ func ended(a caisson.ControlAnswer, outcome caisson.Outcome, begun bool, result 
 func asRefusal(why *caisson.Error, result caisson.Result) *caisson.Error {
 	switch why.Code {
 	case caisson.CodeCallInvalid, caisson.CodePrepareUnstable:
-		return caisson.Errorf(caisson.CodeRequestInvalid, "input: %s", why.Error()).With("field", "input")
+		return caisson.Errorf(caisson.CodeRequestInvalid, "input: %s", why.Error()).WithHint("%s", why.Hint).With("field", "input")
 	case caisson.CodeToolUnknown:
 		return caisson.Errorf(caisson.CodeVerbDenied, "the verb is not there any more")
 	case caisson.CodeRefused:
 		if result.Text != "" {
-			return caisson.Errorf(caisson.CodeRefused, "%s", result.Text)
+			return caisson.Errorf(caisson.CodeRefused, "%s", result.Text).WithHint("%s", why.Hint)
 		}
 	default:
 	}

@@ -248,6 +248,9 @@ func (s *session) checkPrograms(ctx context.Context) Finding {
 	all := s.verbs()
 	if err := checkPrograms(ctx, all); err != nil {
 		f.OK, f.Says, f.Fix = false, caisson.AsError(err).Error(), caisson.AsError(err).HintText()
+		if caisson.CodeOf(err) == caisson.CodeProgramMissing {
+			f.Fix = "Make it be there inside, as with `mounts:` in your config, or correct `run` of the verb; then " + s.again()
+		}
 	}
 	outside := slices.DeleteFunc(all, func(t caisson.Tool) bool { return t.Spec().Reach != caisson.ReachOutside })
 	if !f.OK && caisson.CodeOf(checkPrograms(ctx, outside)) == caisson.CodeProgramMissing {

@@ -62,5 +62,20 @@ func workable(t *caisson.Task) error {
 	if !Over(t.State) {
 		return nil
 	}
-	return caisson.Errorf(caisson.CodeStateInvalid, "task %s is %s", t.ID, t.State).WithHint("`caisson task restore %s` takes it up again.", t.ID)
+	return leads(t, caisson.Errorf(caisson.CodeStateInvalid, "task %s is %s", t.ID, t.State))
+}
+
+// leads says beside a move or an edit that the task's state does not have what
+// brings it to a state that does.
+func leads(t *caisson.Task, err *caisson.Error) *caisson.Error {
+	switch t.State {
+	case caisson.TaskArchived:
+		return err.WithHint("It was put away for good: `caisson task new TITLE` makes another.")
+	case caisson.TaskBlocked:
+		return err.WithHint("`caisson task activate %s` takes it up again.", t.ID)
+	case caisson.TaskCompleted, caisson.TaskCancelled:
+		return err.WithHint("`caisson task restore %s` takes it up again.", t.ID)
+	case caisson.TaskActive:
+	}
+	return err
 }

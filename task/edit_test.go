@@ -3,6 +3,8 @@ package task_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +148,81 @@ func TestMoves(t *testing.T) {
 	}
 	refused(t, made(t, draft()), task.MoveTo("Tabc123", task.Wanted{Move: task.Block, By: ann}), caisson.CodeUsage, "reason: is empty")
 	refused(t, made(t, draft()), task.MoveTo("Tabc123", task.Wanted{Move: "lose", By: ann}), caisson.CodeUsage, `"lose" is none`)
+}
+
+// What the refusal of a move says to do can be done, and brings the task to where
+// more can be done with it.
+func TestRefusalsLeadOn(t *testing.T) {
+	says := regexp.MustCompile("^`caisson task (\\w+) Tabc123` takes it up again\\.$")
+	done := task.Standing{Clean: true, Merged: true}
+	for _, state := range []caisson.TaskState{caisson.TaskBlocked, caisson.TaskCompleted, caisson.TaskCancelled, caisson.TaskArchived} {
+		var edits []caisson.TaskEdit
+		for _, m := range task.Moves() {
+			if m != task.Archive { // which says itself what comes first
+				edits = append(edits, task.MoveTo("Tabc123", task.Wanted{Move: m, By: ann, Text: "because", Work: done}))
+			}
+		}
+		edits = append(edits, task.Report("Tabc123", ann, caisson.Minor, "x"), task.Begin("Tabc123", ann, caisson.TaskStep{Stage: "s", Run: "r", Before: "t"}, nil))
+		for _, edit := range edits {
+			was := caisson.Task{ID: "Tabc123", State: state}
+			err := edit.Change(&was)
+			if caisson.CodeOf(err) != caisson.CodeStateInvalid {
+				continue
+			}
+			hint := caisson.AsError(err).HintText()
+			if state == caisson.TaskArchived {
+				if !strings.Contains(hint, "put away for good") {
+					t.Errorf("%s: %v: hint %q", state, err, hint)
+				}
+				continue
+			}
+			named := says.FindStringSubmatch(hint)
+			if named == nil {
+				t.Errorf("%s: %v: hint %q", state, err, hint)
+				continue
+			}
+			if is := apply(t, was, task.MoveTo("Tabc123", task.Wanted{Move: task.Move(named[1]), By: ann})); is.State != caisson.TaskActive {
+				t.Errorf("%s: %v: %q leads to %s", state, err, hint, is.State)
+			}
+		}
+	}
+}
+
+// A task that is not finished is, once all is done that the refusals name.
+func TestUnfinishedLeadsOn(t *testing.T) {
+	says := regexp.MustCompile("`caisson task waive Tabc123 --(merge|criteria|finding \\d+) --reason WHY`")
+	is := made(t, draft())
+	is.ID = "Tabc123"
+	is = apply(t, is, task.Report("", run, caisson.Major, "It leaks."))
+	is = apply(t, is, task.Report("", run, caisson.Minor, "A typo."))
+	is = apply(t, is, task.Report("", run, caisson.Blocker, "It is slow."))
+	for range 10 {
+		was := is
+		err := task.MoveTo("", task.Wanted{Move: task.Complete, By: ann, Work: task.Standing{Clean: true}}).Change(&was)
+		if err == nil {
+			return
+		}
+		ways := says.FindAllStringSubmatch(caisson.AsError(err).HintText(), -1)
+		if ways == nil {
+			t.Fatalf("%v: %q", err, caisson.AsError(err).HintText())
+		}
+		for _, way := range ways {
+			what, n, _ := strings.Cut(way[1], " ")
+			switch what {
+			case "merge":
+				is = apply(t, is, task.Decide("", ann, task.WaiveMerge, "WHY"))
+			case "criteria":
+				is = apply(t, is, task.Decide("", ann, task.WaiveCriteria, "WHY"))
+			case "finding":
+				number, err := strconv.Atoi(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				is = apply(t, is, task.Judge("", ann, number, caisson.FindingWaived, "WHY"))
+			}
+		}
+	}
+	t.Error("it is never finished")
 }
 
 func TestOneMoveAtATime(t *testing.T) {

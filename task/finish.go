@@ -89,5 +89,36 @@ func finished(t *caisson.Task, s Standing) error {
 		return nil
 	}
 	return caisson.Errorf(caisson.CodeTaskUnfinished, "task %s is not finished: %s", t.ID, strings.Join(missing, "; ")).
-		WithHint("A person may waive findings, criteria and the merge: `caisson task waive %s`.", t.ID).With("missing", missing)
+		WithHint("%s", remedy(*t, s)).With("missing", missing)
+}
+
+// remedy names the commands for what is missing: each can be given as it stands,
+// but for the reason.
+func remedy(t caisson.Task, s Standing) string {
+	var ways, waive []string
+	if !s.Merged && !waived(t, WaiveMerge) {
+		if t.Workspace != "" {
+			ways = append(ways, fmt.Sprintf("`caisson workspace merge %s` merges it.", t.Branch))
+		}
+		waive = append(waive, "--merge")
+	}
+	if !waived(t, WaiveCriteria) && slices.ContainsFunc(t.Criteria, func(c caisson.TaskCriterion) bool { return !c.Met }) {
+		waive = append(waive, "--criteria")
+	}
+	for _, f := range t.Findings {
+		if f.State == caisson.FindingOpen && f.Severity != caisson.Minor {
+			waive = append(waive, fmt.Sprintf("--finding %d", f.N))
+			break // one at a time, and there may be hundreds
+		}
+	}
+	for i, flag := range waive {
+		waive[i] = fmt.Sprintf("`caisson task waive %s %s --reason WHY`", t.ID, flag)
+	}
+	if len(waive) > 0 {
+		ways = append(ways, "What need not be, a person waives: "+strings.Join(waive, ", ")+".")
+	}
+	if len(ways) == 0 {
+		return "Commit or discard what is not committed, and try again."
+	}
+	return strings.Join(ways, " ")
 }

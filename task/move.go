@@ -84,13 +84,13 @@ func MoveTo(id caisson.TaskID, w Wanted) caisson.TaskEdit {
 				return nil
 			}
 			if from != nil && !slices.Contains(from, t.State) {
-				return caisson.Errorf(caisson.CodeStateInvalid, "a task that is %s cannot be %s", t.State, w.Move.done()).WithHint("`caisson task show %s` shows what became of it.", t.ID)
+				return leads(t, caisson.Errorf(caisson.CodeStateInvalid, "a task that is %s cannot be %s", t.State, w.Move.done()))
 			}
 			if err := caisson.TaskStates().Move(string(t.State), string(to)); err != nil {
 				if w.Move == Archive {
 					return caisson.AsError(err).WithHint("Only one that is over is archived: `caisson task complete %s`, or `cancel`, comes first.", t.ID)
 				}
-				return err
+				return leads(t, caisson.AsError(err))
 			}
 			if w.Move == Complete {
 				if err := finished(t, w.Work); err != nil {

@@ -43,7 +43,7 @@ func Begin(id caisson.TaskID, by By, step caisson.TaskStep, admit func(caisson.T
 				return invalid("step", "it names no stage, run or tree")
 			}
 			if t.State != caisson.TaskActive || t.Moving != nil {
-				return caisson.Errorf(caisson.CodeStateInvalid, "task %s is %s", t.ID, t.State)
+				return leads(t, caisson.Errorf(caisson.CodeStateInvalid, "task %s is %s", t.ID, t.State))
 			}
 			if n := len(t.Steps); n > 0 {
 				if t.Steps[n-1].Run == step.Run {

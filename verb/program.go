@@ -179,18 +179,20 @@ func (d *Declared) hold(ctx context.Context, argv []string, call caisson.Call, e
 
 // missing tells the program that is not there from any other thing that is not.
 func (d *Declared) missing(program string, err error) error {
-	where := "inside the sandbox"
+	// Where it runs inside, the doctor, which has no sandbox, cannot look for it.
+	where, hint := "inside the sandbox", "Nothing was done. A person makes it be there inside, as with `mounts:` in their config, or corrects `run` of the verb; `caisson sandbox start` looks for it there."
 	if d.is.Dir == declared.DirHostRepo {
-		where = "on this machine"
+		where, hint = "on this machine", ""
 	}
+	wrong := "is not there"
 	switch caisson.CodeOf(err) {
 	case caisson.CodeNotFound:
-		return caisson.Errorf(caisson.CodeProgramMissing, "the program %q of the verb %s is not there %s", program, d.is.Name, where)
 	case caisson.CodePathInvalid:
-		return caisson.Errorf(caisson.CodeProgramMissing, "the program %q of the verb %s cannot be executed %s", program, d.is.Name, where)
+		wrong = "cannot be executed"
 	default:
 		return err
 	}
+	return caisson.Errorf(caisson.CodeProgramMissing, "the program %q of the verb %s %s %s", program, d.is.Name, wrong, where).WithHint("%s", hint)
 }
 
 // kept says to who asked where the whole output is. They are not on the host, so

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/caisson-run/caisson"
@@ -27,9 +28,9 @@ var fields = [...]string{"version", "id", "generation", "epoch", "wait", "verb",
 //
 // It is stricter than JSON: exactly the fields of [caisson.ControlRequest], each
 // once and of its type, in an object of valid UTF-8 that nothing follows;
-// its numbers are whole and written without fraction or exponent; no key stands
-// twice in any object of the input, which has a canonical form: no number in it
-// is beyond float64.
+// its numbers are whole and written in digits alone, without sign, fraction or
+// exponent; no key stands twice in any object of the input, which has a canonical
+// form: no number in it is beyond float64.
 func Decode(raw []byte, id caisson.RequestID) (caisson.ControlRequest, *caisson.Error) {
 	var r caisson.ControlRequest
 	switch {
@@ -37,6 +38,8 @@ func Decode(raw []byte, id caisson.RequestID) (caisson.ControlRequest, *caisson.
 		return r, tooLarge()
 	case !utf8.Valid(raw):
 		return r, invalid("it is not UTF-8")
+	case deep(raw):
+		return r, invalid("it is nested deeper than %d", maxDepth)
 	case !json.Valid(raw):
 		return r, invalid("it is not one JSON text")
 	}
@@ -54,8 +57,8 @@ func Decode(raw []byte, id caisson.RequestID) (caisson.ControlRequest, *caisson.
 
 // members returns the fields of a request that is valid JSON.
 func members(raw []byte) (map[string]json.RawMessage, *caisson.Error) {
-	if !unambiguous(raw) {
-		return nil, invalid("an object in it has a key twice, or it is nested deeper than %d", maxDepth)
+	if err := unambiguous(raw); err != nil {
+		return nil, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
@@ -74,7 +77,7 @@ func members(raw []byte) (map[string]json.RawMessage, *caisson.Error) {
 			known = known || field == name
 		}
 		if !known {
-			return nil, invalid("it has a field that is none of a request's")
+			return nil, invalid("it has a field that is none of a request's").WithHint("Its fields are %s, and no others.", strings.Join(fields[:], ", "))
 		}
 		values[name] = value
 	}
@@ -90,22 +93,22 @@ func assemble(values map[string]json.RawMessage, id caisson.RequestID) (r caisso
 	numbers := []struct {
 		field    string
 		into     *int64
-		min, max int64
+		min, max uint64
 	}{
 		{"version", new(int64), 0, math.MaxInt32},
 		{"generation", &r.Generation, 1, math.MaxInt64},
 		{"epoch", &r.Epoch, 0, math.MaxInt64},
-		{"wait", &r.Wait, 0, caisson.ControlWait.Milliseconds()},
+		{"wait", &r.Wait, 0, uint64(caisson.ControlWait.Milliseconds())},
 	}
 	for _, n := range numbers {
-		value, parseErr := strconv.ParseInt(string(values[n.field]), 10, 64)
+		value, parseErr := strconv.ParseUint(string(values[n.field]), 10, 63)
 		if parseErr != nil {
-			return r, about(n.field, "is not a whole number")
+			return r, about(n.field, "is not a whole number, written in digits alone")
 		}
 		if value < n.min || value > n.max {
 			return r, about(n.field, "is not between %d and %d", n.min, n.max)
 		}
-		*n.into = value
+		*n.into = int64(value) // of 63 bits at most
 	}
 	r.Version = int(*numbers[0].into)
 	if r.Version != caisson.ControlProtocol {
@@ -140,16 +143,18 @@ type level struct {
 	key  bool            // the next token is a key
 }
 
-// unambiguous tells whether no object has a key twice and nothing is nested too
-// deep, in a valid JSON text.
-func unambiguous(raw []byte) bool {
+// unambiguous refuses a valid JSON text in which an object has a key twice.
+func unambiguous(raw []byte) *caisson.Error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var open []level
 	for {
 		token, err := dec.Token()
-		if err != nil {
-			return errors.Is(err, io.EOF)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return invalid("it is not one JSON text")
 		}
 		top := len(open) - 1
 		delim, isDelim := token.(json.Delim)
@@ -160,7 +165,7 @@ func unambiguous(raw []byte) bool {
 		case top >= 0 && open[top].key:
 			key, _ := token.(string)
 			if open[top].keys[key] {
-				return false
+				return invalid("an object in it has a key twice")
 			}
 			open[top].keys[key], open[top].key = true, false
 			continue
@@ -168,9 +173,6 @@ func unambiguous(raw []byte) bool {
 			open[top].key = true // after the value that begins here
 		}
 		if isDelim {
-			if len(open) == maxDepth {
-				return false
-			}
 			next := level{}
 			if delim == '{' {
 				next = level{keys: map[string]bool{}, key: true}
@@ -178,4 +180,26 @@ func unambiguous(raw []byte) bool {
 			open = append(open, next)
 		}
 	}
+}
+
+// deep tells whether arrays and objects are nested deeper than they may be. Of a
+// text that is no JSON it says anything.
+func deep(raw []byte) bool {
+	depth, text := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case text && c == '\\':
+			i++ // what is escaped ends no string
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
 }

@@ -24,7 +24,7 @@ func (a *app) taskCommand() *cobra.Command {
 		a.taskMove(task.Cancel, "cancel REF [REASON]", "Give up a task, and cancel its runs", "  caisson task cancel feature/parse-the-header 'not wanted any more'"),
 		a.taskMove(task.Complete, "complete REF [REASON]", "Complete a task, where nothing is missing", "  caisson task complete 1"),
 		a.taskMove(task.Restore, "restore REF [REASON]", "Take up a task again that was completed or cancelled", "  caisson task restore Tk7qm2x"),
-		a.taskMove(task.Archive, "archive REF", "Take a task that is over out of the listings", "  caisson task archive Tk7qm2x"),
+		a.taskMove(task.Archive, "archive REF", "Put a task that is over away for good: it cannot be restored", "  caisson task archive Tk7qm2x"),
 		a.taskNote(), a.taskFinding(), a.taskCriteria(), a.taskArtifact(), a.taskWaive(), a.taskDecide(),
 	)
 	cmd.Long = `Keep pieces of work wanted. A task has a title, a branch, what is known and

@@ -57,6 +57,7 @@ func (t *tx) decidable(r *runRow, q *reviewRow, digest caisson.Digest) error {
 	switch q.state {
 	case caisson.ReviewDecided:
 		return caisson.Errorf(caisson.CodeReviewAlreadyDecided, "review %s was decided by %s: %s", q.id(), q.decision.By, q.decision.Kind).
+			WithHint("`caisson review show %s` shows the decision.", q.id()).
 			With("review", string(q.id())).With("kind", string(q.decision.Kind)).With("by", q.decision.By)
 	case caisson.ReviewExpired:
 		return errExpired(q)
@@ -72,7 +73,8 @@ func (t *tx) decidable(r *runRow, q *reviewRow, digest caisson.Digest) error {
 		return errExpired(q)
 	}
 	if digest != q.doc.Digest {
-		return caisson.Errorf(caisson.CodeReviewDigestMismatch, "review %s is of another value than the decision", q.id()).With("digest", string(q.doc.Digest))
+		return caisson.Errorf(caisson.CodeReviewDigestMismatch, "review %s is of another value than the decision", q.id()).
+			WithHint("Look at it again with `caisson review show %s`.", q.id()).With("digest", string(q.doc.Digest))
 	}
 	return nil
 }
@@ -81,10 +83,22 @@ func errExpired(q *reviewRow) error {
 	return caisson.Errorf(caisson.CodeReviewExpired, "review %s could be decided until %s", q.id(), q.doc.Expires.Format(time.RFC3339))
 }
 
+// decidedBy names the commands that decide a review of its kind.
+func decidedBy(q *reviewRow) string {
+	if caisson.Answer.Fits(q.kind()) {
+		return fmt.Sprintf("It is answered: `caisson review answer %s TEXT`.", q.id())
+	}
+	return fmt.Sprintf("It is a call: `caisson review approve %s`, `modify` or `reject`.", q.id())
+}
+
 // fits tells whether a decision is one that the review takes.
 func (t *tx) fits(q *reviewRow, d caisson.Decision) error {
 	mismatch := func(format string, args ...any) error {
-		return caisson.Errorf(caisson.CodeDecisionKindMismatch, "review %s of kind %s: %s", q.id(), q.kind(), fmt.Sprintf(format, args...))
+		err := caisson.Errorf(caisson.CodeDecisionKindMismatch, "review %s of kind %s: %s", q.id(), q.kind(), fmt.Sprintf(format, args...))
+		if !d.Kind.Fits(q.kind()) {
+			err = err.WithHint("%s", decidedBy(q))
+		}
+		return err
 	}
 	var object map[string]json.RawMessage
 	switch {

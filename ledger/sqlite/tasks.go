@@ -168,7 +168,8 @@ func (t *tx) sameTask(w *taskRow, edit caisson.TaskEdit) (caisson.Task, error) {
 		return first, err
 	}
 	if !bytes.Equal(made, w.made) {
-		return first, caisson.Errorf(caisson.CodeTaskConflict, "task %s was made with this key and other content", first.ID).With("task", string(first.ID))
+		return first, caisson.Errorf(caisson.CodeTaskConflict, "task %s was made with this key and other content", first.ID).
+			WithHint("See it with `caisson task show %s`; another task needs a key of its own.", first.ID).With("task", string(first.ID))
 	}
 	return first, nil
 }

@@ -25,12 +25,20 @@ type client struct {
 	buf    []byte
 }
 
+// instancesFor is how long one is waited for whose user has had all inotify instances
+// that there may be: the kernel counts one for a while yet when it has been closed.
+const instancesFor = 10 * time.Second
+
 func openClient(dir string) (*client, error) {
 	c := &client{dir: dir, buf: make([]byte, 4096)}
 	if err := c.read(caisson.ControlStatus, &c.status); err != nil {
 		return nil, err
 	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	for end := time.Now().Add(instancesFor); errors.Is(err, unix.EMFILE) && time.Now().Before(end); {
+		<-time.After(10 * time.Millisecond)
+		fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("watch answers: %w", err)
 	}

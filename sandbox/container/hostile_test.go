@@ -252,8 +252,8 @@ func TestMeddling(t *testing.T) {
 		defer cancel()
 		begun := time.Now()
 		_, err = p.Wait(ctx)
-		if ctx.Err() != nil || caisson.CodeOf(err) != caisson.CodeGuestProtocol {
-			t.Errorf("a command with a deadline: %v after %v, want guest-protocol", err, time.Since(begun))
+		if ctx.Err() != nil || caisson.CodeOf(err) != caisson.CodeSandboxLost || !strings.Contains(fmt.Sprint(err), "as paused") {
+			t.Errorf("a command with a deadline: %v after %v, want sandbox-lost, as it was paused", err, time.Since(begun))
 		}
 		select {
 		case <-sb.Done():

@@ -26,6 +26,9 @@ const (
 	// With the longest grace of what a sandbox is told when it ends it fits into the
 	// time that there is for that.
 	endBound = 3500 * time.Millisecond
+	// endSteps are what it is waited for in: where the machine stands still, the
+	// guest does too, and that is one of them.
+	endSteps = 10
 )
 
 // command is one process at the host.
@@ -239,11 +242,25 @@ func (p *command) Stop(cause caisson.Cause) {
 	case phaseReleased:
 		p.cause = cause
 		_ = p.c.out.Control(wire.TypeStop, p.id, &wire.Stop{Grace: p.grace}) // a lost guest is told by lost
-		p.backup = time.AfterFunc(p.grace+endBound, func() {
-			p.c.cut(p.c.late(breach("it did not end a command within %v of its grace", endBound)))
-		})
+		p.awaitEndLocked(p.grace, endSteps)
 	case phaseEnded, phaseDropped: // nothing is left to stop but the delivery of its output
 	}
+}
+
+// awaitEndLocked cuts the guest off that does not end the command in so many steps
+// after a time.
+func (p *command) awaitEndLocked(after time.Duration, steps int) {
+	p.backup = time.AfterFunc(after+endBound/endSteps, func() {
+		p.mu.Lock()
+		going := p.phase == phaseReleased
+		if going && steps > 1 {
+			p.awaitEndLocked(0, steps-1)
+		}
+		p.mu.Unlock()
+		if going && steps == 1 {
+			p.c.cut(p.c.late(breach("it did not end a command within %v of its grace", endBound)))
+		}
+	})
 }
 
 // Drop implements caisson.Process: a stop without a cause of its own.

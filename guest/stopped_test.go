@@ -1,7 +1,13 @@
 package guest_test
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,4 +182,60 @@ func TestStoppedFromOutside(t *testing.T) {
 		_ = l.conn.Close()
 		<-done
 	})
+}
+
+// standsStill makes the test program one that stops a command, and says how that ended.
+const standsStill = "CAISSON_TEST_STANDS_STILL"
+
+// A machine that stands still while a command is ended is no guest that does not end
+// it: when all goes on, so does the end, and the sandbox.
+func TestStandsStillWhileItEnds(t *testing.T) {
+	if os.Getenv(standsStill) != "" {
+		b := open(t)
+		r, w := io.Pipe()
+		p := b.start(t, caisson.Command{Line: `trap "" TERM; echo up; while :; do sleep 1000; done`, Stdout: w, Grace: time.Second})
+		if _, err := r.Read(make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		p.Stop(caisson.CauseUser)
+		fmt.Println("ending")
+		exit, err := p.Wait(t.Context())
+		fmt.Println("ended", exit.Cause, exit.Signal, err)
+		return
+	}
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestStandsStillWhileItEnds$")
+	cmd.Env = append(os.Environ(), standsStill+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with its guest
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(out)
+	if said, err := in.ReadString('\n'); said != "ending\n" {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait() // killed
+		if strings.Contains(said, "SKIP") || strings.Contains(said, "PASS") {
+			t.Skip("no user namespaces here")
+		}
+		t.Fatalf("it says %q, %v", said, err)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		if err := syscall.Kill(-cmd.Process.Pid, sig); err != nil {
+			t.Fatal(err)
+		}
+		if sig == syscall.SIGSTOP {
+			time.Sleep(5 * time.Second) // more than its host would wait for a guest that does nothing
+		}
+	}
+	if said, err := in.ReadString('\n'); said != "ended user 9 <nil>\n" {
+		t.Errorf("it says %q, %v", said, err)
+	}
+	_, _ = io.Copy(io.Discard, in)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
 }

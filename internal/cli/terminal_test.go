@@ -322,32 +322,49 @@ func TestInterrupted(t *testing.T) {
 	}{{"once", 1, caisson.RunPaused}, {"twice", 2, caisson.RunCancelled}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := newPerson(t, map[string]string{
-				"config/caisson/policy.yaml": reviewPushes,
-				"m.yaml":                     "turns: [{calls: [{tool: shell, input: {command: echo push one}}, {tool: shell, input: {command: \"trap '' TERM; echo up >up; sleep 60\"}}]}]",
-			})
-			s := p.start(window, "run", "--model", "script:"+filepath.Join(p.home, "m.yaml"), "push")
-			s.see("q1: [a]pprove", 1)
-			p.await(caisson.EventCallStarted)
-			p.appears("state/caisson/workspaces/*/*/up") // till then a signal ends it at once
-			for n := range c.presses {
-				if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
-					t.Fatal(err)
-				}
-				if n == 0 {
-					s.see("Ctrl-C again", 1)
-				}
-			}
-			s.ends(130)
-			if r := p.run(); r.State != c.want {
-				t.Errorf("run %s, %s\n%s", r.State, r.Text, s.screen())
-			}
-			reviews, err := p.ledger().Reviews(t.Context(), caisson.ReviewFilter{States: []caisson.ReviewState{caisson.ReviewOpen}})
-			if open := c.want == caisson.RunPaused; err != nil || open != (len(reviews) == 1) {
-				t.Errorf("%d open reviews, %v", len(reviews), err)
+			// A busy machine may be done with the first before the second comes.
+			for n := 0; !interrupted(t, c.presses, c.want, n == 5); n++ {
+				t.Log("the second came late")
 			}
 		})
 	}
+}
+
+// interrupted presses Ctrl-C, and tells whether what it was to stop was still at work
+// then, at the last try in any case.
+func interrupted(t *testing.T, presses int, want caisson.RunState, last bool) bool {
+	t.Helper()
+	p := newPerson(t, map[string]string{
+		"config/caisson/policy.yaml": reviewPushes,
+		"m.yaml":                     "turns: [{calls: [{tool: shell, input: {command: echo push one}}, {tool: shell, input: {command: \"trap '' TERM; echo up >up; sleep 60\"}}]}]",
+	})
+	s := p.start(window, "run", "--model", "script:"+filepath.Join(p.home, "m.yaml"), "push")
+	s.see("q1: [a]pprove", 1)
+	p.await(caisson.EventCallStarted)
+	p.appears("state/caisson/workspaces/*/*/up") // till then a signal ends it at once
+	began, took := time.Now(), time.Duration(0)
+	for n := range presses {
+		if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		took = time.Since(began)
+		if n == 0 {
+			s.see("Ctrl-C again", 1)
+		}
+	}
+	s.ends(130)
+	r := p.run()
+	if presses > 1 && r.State == caisson.RunPaused && took > time.Second && !last {
+		return false
+	}
+	if r.State != want {
+		t.Errorf("run %s, %s\n%s", r.State, r.Text, s.screen())
+	}
+	reviews, err := p.ledger().Reviews(t.Context(), caisson.ReviewFilter{States: []caisson.ReviewState{caisson.ReviewOpen}})
+	if open := want == caisson.RunPaused; err != nil || open != (len(reviews) == 1) {
+		t.Errorf("%d open reviews, %v", len(reviews), err)
+	}
+	return true
 }
 
 // appears waits for a file, which nothing tells of.

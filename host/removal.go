@@ -52,7 +52,7 @@ type Removed struct {
 // InspectBoxRemovals looks at the sandboxes that are to be removed. Nothing is
 // changed but that, with Purge, commits are imported.
 func (h *Host) InspectBoxRemovals(ctx context.Context, want BoxRemoveRequest) ([]BoxRemoval, error) {
-	tasks, err := h.Ledger.Tasks(ctx, caisson.TaskFilter{States: []caisson.TaskState{caisson.TaskActive, caisson.TaskBlocked}})
+	tasks, err := h.goingOn(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,12 @@ func (h *Host) inspectBox(ctx context.Context, r caisson.Run, tasks []caisson.Ta
 	return one, nil
 }
 
-// bound tells whether a sandbox is of a task: by its workspace, its branch, or a
+// goingOn returns the tasks that go on.
+func (h *Host) goingOn(ctx context.Context) ([]caisson.Task, error) {
+	return h.Ledger.Tasks(ctx, caisson.TaskFilter{States: []caisson.TaskState{caisson.TaskActive, caisson.TaskBlocked}})
+}
+
+// bound tells whether a sandbox, or the workspace that a run made, is of a task: by its workspace, its branch, or a
 // step of it.
 func bound(t caisson.Task, r caisson.Run, ws caisson.Workspace) bool {
 	return ws.ID != "" && (t.Workspace == ws.ID || t.Repository == ws.Binding.CommonDir && task.NamesWork(t, ws.Branch)) ||

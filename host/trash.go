@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/caisson-run/caisson"
@@ -87,9 +88,13 @@ func (h *Host) chosen(ctx context.Context, want RemoveRequest) ([]caisson.Worksp
 	if err != nil || want.All {
 		return list, err
 	}
+	tasks, err := h.goingOn(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var chosen []caisson.Workspace
 	for _, ws := range list {
-		ended, err := h.unbound(ctx, ws)
+		ended, err := h.unbound(ctx, ws, tasks)
 		if err != nil {
 			return nil, err
 		}
@@ -110,9 +115,9 @@ func (h *Host) inRepository(ctx context.Context) error {
 	return nil
 }
 
-// unbound tells whether the run that made a workspace has ended, and no other
-// goes on in it.
-func (h *Host) unbound(ctx context.Context, ws caisson.Workspace) (bool, error) {
+// unbound tells whether the run that made a workspace has ended, no other goes on
+// in it, and it is bound to none of these tasks.
+func (h *Host) unbound(ctx context.Context, ws caisson.Workspace, tasks []caisson.Task) (bool, error) {
 	if ws.Run == "" {
 		return false, nil
 	}
@@ -124,7 +129,8 @@ func (h *Host) unbound(ctx context.Context, ws caisson.Workspace) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	return r.State.Terminal() && opts.Driver == "" && len(opts.Runs) == 0, nil
+	free := r.State.Terminal() && opts.Driver == "" && len(opts.Runs) == 0
+	return free && !slices.ContainsFunc(tasks, func(t caisson.Task) bool { return bound(t, r, ws) }), nil
 }
 
 // users finds out who works in a workspace, or could go on to.

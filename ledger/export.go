@@ -166,11 +166,12 @@ const productName = "Caisson"
 // VerifyExport verifies what [Export] wrote, which nobody needs to have kept
 // safe: every chain, every piece of content, and that the fields which the
 // chain does not cover agree with those that it does. CodeChainBroken names the
-// first line that is not as it was written; CodeUsage says of what does not begin as
-// an export does that it is none. An error of reading is returned as it is.
+// first line that is not as it was written; CodeUsage says of what has no line of an
+// export where it begins that it is none. An error of reading is returned as it is.
 func VerifyExport(r io.Reader, opts Options) (Report, error) {
 	v := newVerifier(opts)
-	lines := json.NewDecoder(bufio.NewReader(r))
+	in := bufio.NewReader(r)
+	lines := json.NewDecoder(in)
 	for n := int64(1); ; n++ {
 		broken := func(err error) error {
 			return caisson.Errorf(caisson.CodeChainBroken, "line %d: %w", n, err).With("line", n)
@@ -184,6 +185,8 @@ func VerifyExport(r io.Reader, opts Options) (Report, error) {
 			return v.end()
 		case errors.As(err, &unread):
 			return v.report, err
+		case n == 1 && (err != nil || !ours(raw)) && damaged(raw, io.MultiReader(lines.Buffered(), in)):
+			return v.report, broken(errors.New("it is not whole, or was changed"))
 		case n == 1 && (err != nil || !ours(raw)):
 			return v.report, caisson.Errorf(caisson.CodeUsage, "this is no export of a record: its first line is none").WithHint("`caisson audit export` writes one.")
 		case err == nil:
@@ -219,6 +222,48 @@ func ours(raw json.RawMessage) bool {
 		} `json:"metadata"`
 	}
 	return json.Unmarshal(raw, &r) == nil && r.Metadata.Product.Name == productName
+}
+
+const (
+	// lineBegin is how each line begins, and lineMark is in each.
+	lineBegin = `{"category_uid":6,"category_name":"Application Activity"`
+	lineMark  = `"product":{"name":"` + productName + `","vendor_name":"Caisson"}`
+	// lineEnough of the beginning is taken for one that was cut behind it.
+	lineEnough = len(`{"category_uid":6,`)
+	// maxLook bounds how far is looked for lines of an export in what may be none, and
+	// maxHead how much of each line.
+	maxLook = 64 << 20
+	maxHead = 64 << 10
+)
+
+// damaged tells whether what does not begin as an export does is one whose first line
+// was damaged: that recalls what it was, or one of the next two does. first is what
+// was read of it as JSON, and rest what was not.
+func damaged(first json.RawMessage, rest io.Reader) bool {
+	if recalls(first) {
+		return true
+	}
+	in := bufio.NewReaderSize(io.LimitReader(rest, maxLook), maxHead)
+	for range 3 {
+		head, err := in.ReadSlice('\n')
+		if recalls(head) {
+			return true
+		}
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = in.ReadSlice('\n')
+		}
+		if err != nil {
+			return false
+		}
+	}
+	return false
+}
+
+// recalls tells whether what is left of a line, or its beginning, was one of an export.
+func recalls(head []byte) bool {
+	head = bytes.TrimSpace(head)
+	return bytes.Contains(head, []byte(lineMark)) || bytes.HasPrefix(head, []byte(lineBegin)) ||
+		len(head) >= lineEnough && bytes.HasPrefix([]byte(lineBegin), head)
 }
 
 // strictly reads a line that has the fields of a record, and no others.

@@ -23,13 +23,14 @@ anything, and one workspace with something to lose, or in which something still 
 a file open, stops all of it before the first step.
 
 --unbound means every sandbox that is bound to no task that is active or blocked, of
-all repositories. Where a command is killed in the middle, the next one goes on.
+all repositories; it is bound by its workspace, by its branch, or as one of the task's
+steps. "caisson workspace rm --unbound" is of one repository. Where a command is killed in the middle, the next one goes on.
 
 Exit: 0 where all were removed.`,
 		Example: "  caisson sandbox rm fix-parser\n  caisson sandbox rm --unbound --dry-run\n  caisson sandbox rm --unbound --purge --yes",
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&want.Unbound, "unbound", false, "all that are bound to no task that goes on")
+	flags.BoolVar(&want.Unbound, "unbound", false, "those of all repositories that are bound to no task that goes on")
 	flags.BoolVar(&want.Purge, "purge", false, "move their workspaces to the trash too")
 	flags.BoolVar(&dryRun, "dry-run", false, "only show what would be done")
 	flags.BoolVar(&yes, "yes", false, "ask nothing")

@@ -32,7 +32,12 @@ way, processes that have something of it open. Where something would be lost
 you are asked, for that one workspace, at a terminal. More than one, --yes and
 no terminal never discard anything: one workspace with something to lose stops
 all of them before the first is touched. A branch is deleted only where another
-branch or a remote has its commits.`,
+branch or a remote has its commits.
+
+--unbound means each workspace of this repository that a run made, where that run
+has ended, no other goes on in it, and it is bound to no task that is active or
+blocked. That of a sandbox that is kept open is not: its run goes on until the
+sandbox is removed ("caisson sandbox rm --unbound", which is of all repositories).`,
 		Example: "  caisson workspace rm r7k2\n  caisson workspace rm --unbound --dry-run",
 		RunE: a.with(func(ctx context.Context, h *host.Host, args []string) error {
 			want.Refs = args
@@ -51,7 +56,7 @@ branch or a remote has its commits.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&want.All, "all", false, "all workspaces of this repository")
-	cmd.Flags().BoolVar(&want.Unbound, "unbound", false, "those of this repository whose run has ended")
+	cmd.Flags().BoolVar(&want.Unbound, "unbound", false, "those of this repository whose run has ended, bound to no task that goes on")
 	cmd.Flags().BoolVar(&yes, "yes", false, "ask nothing: what would be lost keeps its workspace")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be done")
 	return cmd

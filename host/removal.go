@@ -88,7 +88,7 @@ func (h *Host) removable(ctx context.Context, want BoxRemoveRequest) ([]caisson.
 			}
 		}
 		if err == nil {
-			err = removedAlready(r)
+			err = h.removedAlready(ctx, r)
 		}
 		if err != nil {
 			return nil, err
@@ -101,12 +101,23 @@ func (h *Host) removable(ctx context.Context, want BoxRemoveRequest) ([]caisson.
 }
 
 // removedAlready says that a sandbox is gone for good.
-func removedAlready(r caisson.Run) error {
+func (h *Host) removedAlready(ctx context.Context, r caisson.Run) error {
 	if !isServed(r) || !r.State.Terminal() {
 		return nil
 	}
-	return caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is gone: its run is over (%s)", r.ID, r.State).
-		WithHint("`caisson sandbox create` makes another; `caisson sandbox exec` works in its workspace without one.")
+	err := caisson.Errorf(caisson.CodeStateInvalid, "the sandbox of run %s is gone: its run is over (%s)", r.ID, r.State).
+		WithHint("`caisson sandbox create` makes another.")
+	if r.Spec.Workspace == "" {
+		return err
+	}
+	switch ws, wsErr := h.Ledger.Workspace(ctx, r.Spec.Workspace); {
+	case wsErr != nil:
+		return wsErr
+	case ws.Removed:
+		return err.WithHint("`caisson sandbox create` makes another. Its workspace is gone too; where it is still in the trash, `caisson workspace trash restore %s` brings it back.", ws.ID)
+	default:
+		return err.WithHint("`caisson sandbox create` makes another; `caisson sandbox exec %s COMMAND` works in its workspace without one.", r.ID)
+	}
 }
 
 func (h *Host) inspectBox(ctx context.Context, r caisson.Run, tasks []caisson.Task, want BoxRemoveRequest) (BoxRemoval, error) {

@@ -38,7 +38,7 @@ func (h *Host) StartServed(ctx context.Context, id caisson.RunID, opts StartOpti
 	if err != nil {
 		return Started{Run: r}, err
 	}
-	if err := removedAlready(r); err != nil {
+	if err := h.removedAlready(ctx, r); err != nil {
 		return Started{Run: r}, err
 	}
 	if err := servedOnly(r); err != nil {

@@ -73,6 +73,7 @@ func TestDocumentedBounds(t *testing.T) {
 // TestDocumentedExamples reads every example as the program would.
 func TestDocumentedExamples(t *testing.T) {
 	kinds := map[string]int{}
+	effectFailed := false
 	for _, m := range regexp.MustCompile("(?s)```json (\\w+)\n(.*?)\n```").FindAllStringSubmatch(document(t), -1) {
 		kinds[m[1]]++
 		var as any
@@ -106,6 +107,15 @@ func TestDocumentedExamples(t *testing.T) {
 		if err := enc.Encode(as); err != nil || strings.TrimSpace(again.String()) != m[2] {
 			t.Errorf("%s\nis written as\n%s%v", m[2], &again, err)
 		}
+		if a, is := as.(*caisson.ControlAnswer); is && a.State == caisson.AnswerCompleted && a.Error != nil {
+			effectFailed = true
+			if status := ctl.Exit(*a); status != caisson.ExitFailed {
+				t.Errorf("%s: a client exits %d", m[2], status)
+			}
+		}
+	}
+	if !effectFailed {
+		t.Error("no example shows that an effect that failed, as a look for a request of which there is no record, is completed, with an error")
 	}
 	if kinds["request"] < 1 || kinds["answer"] < 4 || kinds["identity"] != 1 || kinds["status"] < 2 {
 		t.Errorf("there are examples of %v", kinds)

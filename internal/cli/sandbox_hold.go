@@ -20,7 +20,8 @@ func (a *app) sandboxHold() *cobra.Command {
 start the sandbox again. COMMAND runs on your machine, with your rights, and with
 the terminal that this command has. It needs a sandbox that is open and in which
 no request runs; programs inside that ask for something meanwhile are told
-handoff-active, sessions in it are ended.
+handoff-active, sessions in it are ended. COMMAND has ten minutes: longer work, as
+in a shell, says --for how long.
 
 When COMMAND has ended, or its time is over, the workspace is compared with what it
 is bound to, and what you committed on its branch is brought inside. Where that
@@ -30,7 +31,7 @@ was killed is ended by the next command, with all that COMMAND started.
 
 Exit: COMMAND's own status, 128+n for a signal; 124 when its time was over; 75 where
 somebody else has the workspace, or it could not be restored.`,
-		Example: "  caisson sandbox hold fix-parser --reason 'resolve conflicts' --for 10m -- git rebase main\n  caisson sandbox hold fix-parser --reason review -- bash",
+		Example: "  caisson sandbox hold fix-parser --reason 'resolve conflicts' --for 10m -- git rebase main\n  caisson sandbox hold fix-parser --reason review --for 2h -- bash",
 		Args:    cobra.MinimumNArgs(2), Annotations: textsFrom(1), ValidArgsFunction: a.command(a.complete(boxNames)),
 	}
 	cmd.Flags().StringVar(&want.Reason, "reason", "", "why, for others to read (required)")

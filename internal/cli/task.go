@@ -79,6 +79,9 @@ the same task, and another one of that key is an error.`,
 			if err != nil {
 				return err
 			}
+			if n.Priority == 0 { // of a draft it is the usual one
+				return usage(errors.New("priority: 0 is not from 1 (first) to 5 (last)"))
+			}
 			n.Title, n.Type, n.Repository = args[0], caisson.TaskType(kind), common
 			if n.Key == "" {
 				n.Key = task.NewKey()

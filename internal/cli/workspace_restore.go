@@ -77,6 +77,7 @@ works in the workspace.`,
 		}),
 	}
 	cmd.Flags().IntVar(&turn, "turn", -1, "as it was after turn `N` of its run")
+	cmd.Flags().Lookup("turn").DefValue = "" // -1 is no turn, and nothing to be told of
 	cmd.Flags().StringVar(&name, "snapshot", "", "as snapshot `NAME` of `caisson workspace log` holds it")
 	return cmd
 }

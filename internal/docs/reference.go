@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/caisson-run/caisson/config"
@@ -74,8 +75,16 @@ func writeFlags(out *bytes.Buffer, cmd *cobra.Command) {
 		if kind != "" {
 			name += " " + kind
 		}
+		if isSet(f) {
+			text += " (default " + f.DefValue + ")"
+		}
 		fmt.Fprintf(out, "| `%s` | %s |\n", name, strings.ReplaceAll(text, "|", "\\|"))
 	})
+}
+
+// isSet tells whether a flag has a value where it is not given, as --help says it.
+func isSet(f *pflag.Flag) bool {
+	return !slices.Contains([]string{"", "0", "0s", "false", "[]"}, f.DefValue)
 }
 
 func policyPage(out *bytes.Buffer) error {

@@ -49,7 +49,7 @@ bench: build ## print one JSON line a metric; BENCH="name …" chooses
 	@$(BIN)/bench -bin $(BIN) $(BENCH)
 
 lint: ## lint
-	@$(TOOL) golangci-lint run ./...
+	@$(TOOL) golangci-lint run --allow-serial-runners ./...
 
 docs: ## write the generated pages
 	@$(GO) run ./internal/docs

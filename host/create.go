@@ -24,7 +24,7 @@ type RunRequest struct {
 	Engine      string
 	Require     []caisson.Control
 	Preset      string
-	Branch      string
+	Branch      string // of one that is kept open also what else means a workspace
 	Base        string
 	NoWorkspace bool
 	// Mode is how the workspace is made; one that the engine cannot keep safe is
@@ -36,10 +36,20 @@ type RunRequest struct {
 }
 
 // NewRun checks everything that can be checked, makes the workspace, and
-// records the run. Nothing is left where it returns an error.
+// records the run. Nothing is left where it returns an error, but a workspace that
+// was made for a task, which has it then. One that is kept open is put around a
+// workspace that is there, where Branch means one.
 func (h *Host) NewRun(ctx context.Context, want RunRequest) (caisson.Run, error) {
 	if err := want.check(); err != nil {
 		return caisson.Run{}, err
+	}
+	if want.Served {
+		if ws, there, err := h.existing(ctx, want.Branch); err != nil || there {
+			if err != nil {
+				return caisson.Run{}, err
+			}
+			return h.newAround(ctx, want, ws)
+		}
 	}
 	var repo repoFiles
 	var err error

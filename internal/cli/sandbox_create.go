@@ -14,16 +14,19 @@ func (a *app) sandboxCreate() *cobra.Command {
 	want := host.RunRequest{Served: true}
 	var require []string
 	cmd := &cobra.Command{
-		Use: "create [flags] BRANCH [BASE] | create [flags] --no-workspace", Short: "Open a sandbox around a new workspace, and keep it open",
-		Long: `Open a sandbox around a new workspace, and keep it open until it is stopped or
-removed. BRANCH is the workspace's new branch, BASE the commit or branch that it
-starts from (default HEAD). "caisson sandbox exec" and "shell" then work in this
-one sandbox: they see each other's files below /tmp, and each other's servers.
+		Use: "create [flags] REF [BASE] | create [flags] --no-workspace", Short: "Open a sandbox around a workspace, and keep it open",
+		Long: `Open a sandbox around a workspace, and keep it open until it is stopped or removed.
+REF is the new branch of a new workspace, and BASE the commit or branch that it
+starts from (default HEAD); or it means a workspace that is there and in which
+nobody works: its branch, the run that made it, its id, or the id of a task, whose
+workspace is made where it has none. "caisson sandbox exec" and "shell" then work in
+this one sandbox: they see each other's files below /tmp, and each other's servers.
 
 A process in the background keeps it open ("caisson serve"); "sandbox stop" ends
 what runs in it and keeps the workspace, "sandbox start" opens it again.`,
 		Example: `  caisson sandbox create fix-parser
   caisson sandbox create fix-parser main --network proxy.golang.org
+  caisson sandbox create caisson/r7k2
   caisson sandbox exec fix-parser go test ./...`,
 		Args: cobra.MaximumNArgs(2),
 	}
@@ -37,7 +40,7 @@ what runs in it and keeps the workspace, "sandbox start" opens it again.`,
 	flags.StringSliceVar(&want.Network, "network", nil, "hosts that may be reached beside those of the config, as HOST, HOST:PORT or *.HOST; none: not even those")
 	cmd.RunE = a.with(func(ctx context.Context, h *host.Host, args []string) error {
 		if (len(args) == 0) != want.NoWorkspace {
-			return usage(fmt.Errorf("name a branch for the workspace, or say --no-workspace"))
+			return usage(fmt.Errorf("name a branch or a workspace, or say --no-workspace"))
 		}
 		for _, c := range require {
 			want.Require = append(want.Require, caisson.Control(c))

@@ -240,6 +240,10 @@ func TestTerminalOfTheStopped(t *testing.T) {
 	p := newPerson(t, map[string]string{})
 	p.start(window, "sandbox", "shell", "--no-workspace", "-d").ends(0)
 	run, pid := p.run().ID, p.holder()
+	p.until(func(l caisson.Ledger) bool { // till then whoever wants it to end has it ended by the record
+		r, err := l.Run(t.Context(), run)
+		return err == nil && r.State == caisson.RunRunning
+	})
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		t.Fatal(err)

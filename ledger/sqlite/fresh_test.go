@@ -43,3 +43,22 @@ func TestLookedAtWhileItIsMade(t *testing.T) {
 		}
 	}
 }
+
+// A machine that stands still while one waits for a lock does not use its patience up:
+// who has the lock stands still as well.
+func TestStandingStillIsNotWaiting(t *testing.T) {
+	now := time.Now()
+	p := patience{left: 5 * time.Second, at: now}
+	for range 5 {
+		if now = now.Add(time.Minute); p.over(now) {
+			t.Fatal("that it stood still is counted")
+		}
+	}
+	waited := time.Duration(0)
+	for !p.over(now) {
+		now, waited = now.Add(time.Millisecond), waited+time.Millisecond
+	}
+	if least := 5*time.Second - 5*longestPause; waited != least {
+		t.Errorf("it is over after %s, want %s", waited, least)
+	}
+}

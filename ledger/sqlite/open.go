@@ -50,7 +50,8 @@ type Options struct {
 	ReadOnly bool
 	// Now is the wall clock; nil means time.Now.
 	Now func() time.Time
-	// Busy bounds the wait for a lock that another program holds; 0 means 5 s.
+	// Busy bounds the wait for a lock that another program holds, but for what the
+	// machine stands still meanwhile; 0 means 5 s.
 	Busy time.Duration
 }
 

@@ -34,11 +34,11 @@ func openTurnstile(path string, bound time.Duration) (*turnstile, error) {
 
 // enter returns when this process may write, or with an error and without.
 func (t *turnstile) enter(ctx context.Context) error {
-	deadline := time.Now().Add(t.bound)
-	if err := lock(ctx, t.gate, deadline); err != nil {
+	p := patience{left: t.bound, at: time.Now()}
+	if err := lock(ctx, t.gate, &p); err != nil {
 		return err
 	}
-	err := lock(ctx, t.writer, deadline)
+	err := lock(ctx, t.writer, &p)
 	return errors.Join(err, flock(t.gate, unix.LOCK_UN))
 }
 
@@ -55,9 +55,25 @@ func flock(f *os.File, how int) error {
 	}
 }
 
+// patience is how long a lock is waited for yet. Where the machine stands still, who
+// has the lock does too: that counts no more than a long pause between two looks.
+type patience struct {
+	left time.Duration
+	at   time.Time // of the last look
+}
+
+// longestPause is more than a busy machine makes of the pause between two looks.
+const longestPause = 100 * time.Millisecond
+
+func (p *patience) over(now time.Time) bool {
+	p.left -= min(now.Sub(p.at), longestPause)
+	p.at = now
+	return p.left <= 0
+}
+
 // lock polls: a blocking flock cannot be given up without a goroutine that
 // outlives its caller. A batch takes about a millisecond, hence the pauses.
-func lock(ctx context.Context, f *os.File, deadline time.Time) error {
+func lock(ctx context.Context, f *os.File, p *patience) error {
 	const shortest, longest = 50 * time.Microsecond, time.Millisecond
 	var timer *time.Timer
 	for pause := shortest; ; pause = min(pause*5/4, longest) {
@@ -65,7 +81,7 @@ func lock(ctx context.Context, f *os.File, deadline time.Time) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}
-		if time.Now().After(deadline) {
+		if p.over(time.Now()) {
 			return held(f)
 		}
 		if timer == nil {

@@ -59,12 +59,17 @@ func TestServingSaysNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p := patience{before: 50 * time.Millisecond, begun: 300 * time.Millisecond}
+			var told []string
+			p := patience{before: 50 * time.Millisecond, begun: 300 * time.Millisecond, quiet: 10 * time.Millisecond, tell: func(text string) { told = append(told, text) }}
 			began := time.Now()
 			_, begun, err := p.exchange(t.Context(), client, servingRequest{Op: opExec, Run: "r1"}, nil, nil)
 			e := caisson.AsError(err)
 			if caisson.CodeOf(err) != c.want || begun != c.taken || !strings.Contains(e.Error(), "process "+strconv.Itoa(os.Getpid())) || !strings.Contains(e.HintText(), "kill -9") {
 				t.Errorf("%v, %s", err, e.HintText())
+			}
+			// The streams of a session that has begun are its own.
+			if want := "process " + strconv.Itoa(os.Getpid()) + ", which serves sandboxes, does not answer; it is waited for"; c.taken != (told == nil) || told != nil && (len(told) > 1 || told[0] != want) {
+				t.Errorf("told %q", told)
 			}
 			if c.taken && time.Since(began) < p.begun {
 				t.Errorf("it was given up after %s", time.Since(began))
@@ -101,7 +106,7 @@ func TestServedClientWasStopped(t *testing.T) {
 	}
 	p := patience{before: -time.Second} // it is over when it begins to read
 	var reply servingReply
-	if err := p.receive(client, &reply, false); err != nil || !reply.Done {
+	if err := p.receive(client, &reply, false, 0, func(bool) {}); err != nil || !reply.Done {
 		t.Errorf("%+v, %v", reply, err)
 	}
 }

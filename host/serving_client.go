@@ -129,7 +129,7 @@ func (p patience) exchange(ctx context.Context, conn *net.UnixConn, request serv
 	defer stop()
 	request.Version = servingVersion
 	_ = conn.SetWriteDeadline(time.Now().Add(p.before)) // an open socket
-	if err := sendPacket(conn, request, files...); err != nil {
+	if err := sendPacket(conn, request); err != nil {
 		if caisson.CodeOf(err) == caisson.CodeUsage {
 			return reply, false, err
 		}
@@ -158,7 +158,13 @@ func (p patience) exchange(ctx context.Context, conn *net.UnixConn, request serv
 			}
 			return reply, begun, err
 		}
-		heard = heard || reply.Beat
+		if reply.Beat && !heard {
+			heard = true
+			if len(files) > 0 {
+				_ = conn.SetWriteDeadline(time.Now().Add(p.before)) // an open socket
+				_ = sendPacket(conn, servingStreams{}, files...)    // where it cannot be sent, what is received says why
+			}
+		}
 		if reply.Taken {
 			begun = true
 			if taken != nil {

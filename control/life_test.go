@@ -183,7 +183,7 @@ func TestNewGeneration(t *testing.T) {
 	// Who comes back for a request of the old one is not told that it never was,
 	// which would have it done again.
 	for of, how := range map[caisson.RequestID]string{done: "completed with exit 0", id: "rejected: not-executed"} {
-		if a := w.answer(w.ask("recover", `{"id":"`+string(of)+`"}`)); a.Error == nil || a.Error.Code != caisson.CodeGenerationStale || !strings.Contains(a.Error.Message, how) {
+		if a := w.answer(w.ask("recover", `{"id":"`+string(of)+`"}`)); a.Error == nil || a.Error.Code != caisson.CodeGenerationStale || !strings.Contains(a.Error.Message, how) || !strings.HasPrefix(a.Error.HintText(), "No other answer comes") {
 			t.Errorf("recover what was %s: %+v", how, a)
 		}
 	}

@@ -218,7 +218,8 @@ func (b *Broker) ofOlder(ctx context.Context, id caisson.RequestID) error {
 	case answer.State == caisson.AnswerRejected:
 		how = fmt.Sprintf("it was rejected: %s", answer.Error.Code)
 	}
-	return caisson.Errorf(caisson.CodeGenerationStale, "the request was taken in generation %d of the channel, which is over; %s", found[0].Generation, how)
+	return caisson.Errorf(caisson.CodeGenerationStale, "the request was taken in generation %d of the channel, which is over; %s", found[0].Generation, how).
+		WithHint("No other answer comes of it. Look at what it did before doing it again.")
 }
 
 // resume goes on with a request by what is recorded of it. It is how an earlier

@@ -103,10 +103,18 @@ var errServingLost = errors.New("the process that serves sandboxes has ended")
 // patience is how long the serving process may say nothing, not even that it
 // lives, to who has asked it: once it has taken up what was asked much longer, as
 // what a person does inside is at stake. A process that is stopped, frozen or
-// stuck says nothing.
-type patience struct{ before, begun time.Duration }
+// stuck says nothing. quiet is how much later than its word is due the person is
+// told, once, that one that is stopped is waited for, and three times that of any
+// other, as on a busy machine a word may be late: not of a session that has begun,
+// whose streams are its own.
+type patience struct {
+	before, begun, quiet time.Duration
+	tell                 func(text string) // nil: nobody is told
+}
 
-func (h *Host) patience() patience { return patience{before: 4 * beatPause, begun: 20 * beatPause} }
+func (h *Host) patience() patience {
+	return patience{before: 4 * beatPause, begun: 20 * beatPause, quiet: 2 * time.Second, tell: h.notice}
+}
 
 // thawed is how long a client that was itself stopped meanwhile looks for what it
 // was told.
@@ -121,16 +129,25 @@ func (p patience) exchange(ctx context.Context, conn *net.UnixConn, request serv
 	defer stop()
 	request.Version = servingVersion
 	_ = conn.SetWriteDeadline(time.Now().Add(p.before)) // an open socket
-	if err := sendPacket(conn, request, files...); err != nil {
+	if err := sendPacket(conn, request); err != nil {
 		if caisson.CodeOf(err) == caisson.CodeUsage {
 			return reply, false, err
 		}
 		return reply, false, fmt.Errorf("%w: %w", errServingLost, err)
 	}
-	heard := false
+	heard, told := false, p.tell == nil
 	for {
 		reply = servingReply{}
-		if err := p.receive(conn, &reply, begun); err != nil {
+		quiet := p.quiet // it says at once that it has heard
+		if heard {
+			quiet += beatPause
+		}
+		if err := p.receive(conn, &reply, begun, quiet, func(again bool) {
+			if text, stopped := waitedFor(conn); !told && !begun && (stopped || again) {
+				told = true
+				p.tell(text)
+			}
+		}); err != nil {
 			switch {
 			case ctx.Err() != nil:
 				return reply, begun, context.Cause(ctx)
@@ -141,7 +158,13 @@ func (p patience) exchange(ctx context.Context, conn *net.UnixConn, request serv
 			}
 			return reply, begun, err
 		}
-		heard = heard || reply.Beat
+		if reply.Beat && !heard {
+			heard = true
+			if len(files) > 0 {
+				_ = conn.SetWriteDeadline(time.Now().Add(p.before)) // an open socket
+				_ = sendPacket(conn, servingStreams{}, files...)    // where it cannot be sent, what is received says why
+			}
+		}
 		if reply.Taken {
 			begun = true
 			if taken != nil {
@@ -158,20 +181,36 @@ func (p patience) exchange(ctx context.Context, conn *net.UnixConn, request serv
 	}
 }
 
-// receive receives the next message.
-func (p patience) receive(conn *net.UnixConn, reply *servingReply, begun bool) error {
+// receive receives the next message. late is called where it does not come within
+// quiet, and again after twice that.
+func (p patience) receive(conn *net.UnixConn, reply *servingReply, begun bool, quiet time.Duration, late func(again bool)) error {
 	bound := p.before
 	if begun {
 		bound = p.begun
 	}
+	quiet = min(quiet, bound/3)
 	var err error
-	for _, bound := range []time.Duration{bound, thawed} {
+	for i, bound := range []time.Duration{quiet, 2 * quiet, bound - 3*quiet, thawed} {
 		_ = conn.SetReadDeadline(time.Now().Add(bound)) // an open socket
 		if _, err = receivePacket(conn, reply, 0); !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
+		if i < 2 {
+			late(i == 1)
+		}
 	}
 	return err
+}
+
+// waitedFor says which process is waited for, how it stands, and whether it is
+// stopped.
+func waitedFor(conn *net.UnixConn) (text string, stopped bool) {
+	pid, err := localsocket.Peer(conn)
+	if err != nil {
+		return "the process that serves sandboxes does not answer; it is waited for", false
+	}
+	how, _ := standing(pid)
+	return fmt.Sprintf("process %d, which serves sandboxes, %s; it is waited for", pid, how), process.Stopped(pid)
 }
 
 // silent says which process does not answer, and what to do about it. heard: it

@@ -72,7 +72,7 @@ func (s *Serving) answer(conn *net.UnixConn) {
 	}
 	_ = conn.SetDeadline(time.Now().Add(askingBound)) // an open socket
 	var request servingRequest
-	files, err := receivePacket(conn, &request, streamCount)
+	files, err := receivePacket(conn, &request, streamCount) // a client of another version lends some with it
 	_ = conn.SetDeadline(time.Time{})
 	defer func() {
 		go func() { // ends where the streams' file systems are not stuck
@@ -89,7 +89,12 @@ func (s *Serving) answer(conn *net.UnixConn) {
 	reply, client := servingReply{Done: true}, &talk{conn: conn}
 	if err == nil {
 		end := client.beat()
-		reply, err = s.do(client, request, files)
+		if request.Op == opExec {
+			files, err = client.lent()
+		}
+		if err == nil {
+			reply, err = s.do(client, request, files)
+		}
 		end()
 	}
 	if reply.Done = true; err != nil {

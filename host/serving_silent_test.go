@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -59,17 +61,85 @@ func TestServingSaysNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p := patience{before: 50 * time.Millisecond, begun: 300 * time.Millisecond}
+			var told []string
+			p := patience{before: 50 * time.Millisecond, begun: 300 * time.Millisecond, quiet: 10 * time.Millisecond, tell: func(text string) { told = append(told, text) }}
 			began := time.Now()
 			_, begun, err := p.exchange(t.Context(), client, servingRequest{Op: opExec, Run: "r1"}, nil, nil)
 			e := caisson.AsError(err)
 			if caisson.CodeOf(err) != c.want || begun != c.taken || !strings.Contains(e.Error(), "process "+strconv.Itoa(os.Getpid())) || !strings.Contains(e.HintText(), "kill -9") {
 				t.Errorf("%v, %s", err, e.HintText())
 			}
+			// The streams of a session that has begun are its own.
+			if want := "process " + strconv.Itoa(os.Getpid()) + ", which serves sandboxes, does not answer; it is waited for"; c.taken != (told == nil) || told != nil && (len(told) > 1 || told[0] != want) {
+				t.Errorf("told %q", told)
+			}
 			if c.taken && time.Since(began) < p.begun {
 				t.Errorf("it was given up after %s", time.Since(began))
 			}
 		})
+	}
+}
+
+// The streams of a session are not lent to a process that says nothing: it would have
+// them until it goes on, and who reads what the client wrote would wait until then.
+func TestServingSaysNothingHasNoStreams(t *testing.T) {
+	t.Parallel()
+	client, _ := bothEnds(t)
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	p := patience{before: 50 * time.Millisecond}
+	if _, _, err := p.exchange(t.Context(), client, servingRequest{Op: opExec, Run: "r1"}, []*os.File{in, in, in}, nil); caisson.CodeOf(err) != caisson.CodeHolderUnknown {
+		t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_ = out.SetReadDeadline(time.Now().Add(10 * time.Second)) // a pipe
+	if n, err := out.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("%d, %v: what the client wrote to has another writer", n, err)
+	}
+}
+
+// One that says that it lives is waited for, and has the streams.
+func TestServingIsLentStreams(t *testing.T) {
+	t.Parallel()
+	client, server := bothEnds(t)
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	defer in.Close()
+	go func() {
+		hears(t, server)
+		to := &talk{conn: server}
+		_ = to.say(servingReply{Beat: true})
+		_ = to.say(servingReply{Beat: true}) // for which nothing more is lent
+		files, err := to.lent()
+		if err == nil && len(files) == streamCount {
+			_, err = files[1].WriteString("x")
+		}
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
+		}
+		_ = to.say(servingReply{Done: true, Run: &caisson.Run{ID: "r1", Text: fmt.Sprint(len(files), err)}})
+	}()
+	p := patience{before: 10 * time.Second}
+	reply, _, err := p.exchange(t.Context(), client, servingRequest{Op: opExec}, []*os.File{in, in, in}, nil)
+	if err != nil || reply.Run == nil || reply.Run.Text != "3 <nil>" {
+		t.Fatalf("%+v, %v", reply.Run, err)
+	}
+	if server.SetReadDeadline(time.Now()) == nil {
+		if again, err := receivePacket(server, &servingStreams{}, streamCount); err == nil || len(again) > 0 {
+			t.Error("they were lent twice")
+		}
+	}
+	_ = out.SetReadDeadline(time.Now().Add(10 * time.Second)) // a pipe
+	if n, err := out.Read(make([]byte, 2)); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
 	}
 }
 
@@ -115,7 +185,7 @@ func TestServedClientWasStopped(t *testing.T) {
 	}
 	p := patience{before: -time.Second} // it is over when it begins to read
 	var reply servingReply
-	if err := p.receive(client, &reply, false); err != nil || !reply.Done {
+	if err := p.receive(client, &reply, false, 0, func(bool) {}); err != nil || !reply.Done {
 		t.Errorf("%+v, %v", reply, err)
 	}
 }

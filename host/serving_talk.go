@@ -3,10 +3,13 @@ package host
 import (
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-run/caisson"
 )
 
 // beatPause is how often the serving process says that it lives to who waits for
@@ -47,6 +50,18 @@ func (t *talk) beat() (end func()) {
 		close(over)
 		<-ended
 	}
+}
+
+// lent receives the streams that the client of a session lends when it has heard
+// that this process lives.
+func (t *talk) lent() ([]*os.File, error) {
+	_ = t.conn.SetReadDeadline(time.Now().Add(askingBound)) // an open socket
+	files, err := receivePacket(t.conn, &servingStreams{}, streamCount)
+	_ = t.conn.SetReadDeadline(time.Time{})
+	if err != nil {
+		err = caisson.Errorf(caisson.CodeNotExecuted, "the session was not begun: the streams for it did not come: %w", err)
+	}
+	return files, err
 }
 
 // listens tells whether the client is still there. One that was killed, or has

@@ -16,7 +16,7 @@ import (
 
 // servingVersion is raised when a word changes its meaning: client and server
 // may be of different builds.
-const servingVersion = 2
+const servingVersion = 3
 
 // What the serving process is asked for.
 type servingOp string
@@ -24,12 +24,12 @@ type servingOp string
 const (
 	opOpen  servingOp = "open"  // open the sandbox of a served run; answered when it is open
 	opStop  servingOp = "stop"  // stop it; answered when it is stopped
-	opExec  servingOp = "exec"  // drive a session on the three streams that come with it
+	opExec  servingOp = "exec"  // drive a session on the three streams that its client lends
 	opHold  servingOp = "hold"  // drive a session with a terminal that is attached to
 	opYield servingOp = "yield" // stop it for somebody who takes its workspace; with Text
 )
 
-// servingRequest is the one message of a client.
+// servingRequest is the first message of a client, and but for opExec the only one.
 type servingRequest struct {
 	Version int             `json:"version"`
 	Op      servingOp       `json:"op"`
@@ -41,6 +41,13 @@ type servingRequest struct {
 	Recreate bool   `json:"recreate,omitempty"`
 	Text     string `json:"text,omitempty"` // why, for people
 }
+
+// servingStreams is the second message of the client of opExec: the three streams of
+// the session come with it. It is sent once the serving process has said that it
+// lives. What lies in the socket of one that is stopped cannot be taken back, and
+// would keep a pipe open whose reader waits for its end, also when the client has
+// given up.
+type servingStreams struct{}
 
 // servingReply is a message of the serving process. The last one has Done.
 type servingReply struct {

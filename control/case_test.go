@@ -38,7 +38,8 @@ func TestCase_K01(t *testing.T) {
 		"directory":     func(path string) error { return os.Mkdir(path, 0o700) },
 		"socket":        func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
 		"1 GiB": func(path string) error {
-			f, err := os.Create(path + ".new")
+			// Made elsewhere: what has no name of a request's is removed at once.
+			f, err := os.Create(filepath.Join(w.dir, filepath.Base(path)))
 			if err != nil {
 				return err
 			}
@@ -46,7 +47,7 @@ func TestCase_K01(t *testing.T) {
 			if err := f.Truncate(1 << 30); err != nil {
 				return err
 			}
-			return os.Rename(path+".new", path)
+			return os.Rename(f.Name(), path)
 		},
 	}
 	if os.Geteuid() == 0 {

@@ -23,8 +23,9 @@ const (
 	// recent is how much output is shown again to who comes: more than any
 	// screen holds.
 	recent = 256 << 10
-	// behind is how much output a viewer may not have read yet. A terminal
-	// that is this far behind is not being read by a person.
+	// behind is how much output may wait for a viewer, beside what is on its way to
+	// it, which is no more. A terminal that is this far behind is not being read by
+	// a person.
 	behind = 4 << 20
 	// unread is how many typed bytes wait for a program that does not read.
 	unread = 1 << 20

@@ -77,12 +77,12 @@ func doesNotRead(t *testing.T, stall time.Duration) bool {
 	s := open(t, Options{Stall: stall, Detached: func(_ Viewer, w string) { why <- w }})
 	enter(t, s, hello{Size: size})
 	var shown tail
-	went := make(chan Went, 1)
+	went, attached := make(chan Went, 1), make(chan struct{})
 	go func() { // ends with the server's end
-		w, _ := Attach(t.Context(), s.opts.Path, View{Out: &shown, Size: size})
+		w, _ := Attach(t.Context(), s.opts.Path, View{Out: &shown, Size: size, Attached: func() { close(attached) }})
 		went <- w
 	}()
-	<-s.Seen()
+	<-attached // who comes after all has been written is shown no line that it is within
 	began, chunk := time.Now(), bytes.Repeat([]byte("x"), maxBody)
 	for range 256 { // 16 MiB
 		_, _ = s.Write(chunk)

@@ -19,6 +19,10 @@ import (
 // first, on a busy machine for seconds, and is ended where it takes more than five.
 const settling = 6 * time.Second
 
+// passing is what one is given whose parent has ended, as a guest ends that has lost
+// its host.
+const passing = time.Second
+
 // mount is one line of a mountinfo.
 type mount struct{ id, device, root, point string }
 
@@ -127,15 +131,44 @@ func (p *holder) begins(pid int) bool {
 }
 
 // unseen tells of a process that cannot be looked at that it may hold something. A
-// young one is waited for.
-func (p *holder) unseen(ctx context.Context, pid int, made time.Time) bool {
+// young one is waited for, and one that may just be ending as its parent has, until
+// passing has passed since then.
+func (p *holder) unseen(ctx context.Context, pid int, made, since time.Time) bool {
 	for {
 		age, matters := p.matters(pid, made)
-		if !matters || p.apart() {
+		if !matters || p.apart() || p.sent(pid) {
 			return false
 		}
-		if age > settling || !pause(ctx, lockPoll) {
+		if age > settling && time.Since(since) > passing || !pause(ctx, lockPoll) {
 			return true
 		}
 	}
+}
+
+// sent tells of a process that cannot be looked at that it is the child of one of this
+// user's that can be, or of others like it whose first parent is such a one, and that
+// nothing is open there. What is sent from elsewhere, as guests of other workspaces'
+// boxes are by who keeps these open, does not go to a workspace by itself. One that has
+// lost its parent is nobody's child.
+func (p *holder) sent(pid int) bool {
+	for range maxClimb {
+		child, there := proctree.Of(pid)
+		if !there || child.Parent <= 1 {
+			return false
+		}
+		parent := &holder{at: "/proc/" + strconv.Itoa(child.Parent), dirs: p.dirs, ids: p.ids}
+		if uid, known := parent.owner(); !known || uid != os.Getuid() {
+			return false
+		}
+		how, err := parent.holds()
+		now, there := proctree.Of(pid)
+		if how != "" || !there || now.Start != child.Start || now.Parent != child.Parent {
+			return false
+		}
+		if err == nil {
+			return true
+		}
+		pid = child.Parent
+	}
+	return false
 }

@@ -4,13 +4,17 @@ package workspace
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/caisson-run/caisson/internal/proctree"
 )
 
 // A program that is just being started here, and is not yet what it is to be, has
@@ -90,35 +94,86 @@ func TestChildThatBegins(t *testing.T) {
 // box takes to be made on a busy machine; one that is as it is, is told of at once.
 func TestYoungProcessIsWaitedFor(t *testing.T) {
 	t.Parallel()
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "file")) // who started them has been there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
 	start := func(seconds string) (*holder, *exec.Cmd) {
 		cmd := exec.CommandContext(t.Context(), "sleep", seconds)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _ = cmd.Wait() }() // ends with it, at the latest with the test
-		return &holder{at: fmt.Sprint("/proc/", cmd.Process.Pid), dirs: []string{t.TempDir()}}, cmd
+		return &holder{at: fmt.Sprint("/proc/", cmd.Process.Pid), dirs: []string{dir}}, cmd
 	}
+	begun := time.Now()
 	made := time.Now().Add(-time.Hour)
 	stays, cmd := start("1000")
 	ends, gone := start("3")
-	if ends.unseen(t.Context(), gone.Process.Pid, made) {
+	if ends.unseen(t.Context(), gone.Process.Pid, made, begun) {
 		t.Error("one that ended after three seconds was not waited for")
 	}
-	if !stays.unseen(t.Context(), cmd.Process.Pid, made) {
+	if !stays.unseen(t.Context(), cmd.Process.Pid, made, begun) {
 		t.Error("one that stays is not told of")
 	}
 	least := 2 * settling
 	for n := 0; n < 5 && least > settling/2; n++ {
-		begun := time.Now()
-		if !stays.unseen(t.Context(), cmd.Process.Pid, made) {
+		now := time.Now()
+		if !stays.unseen(t.Context(), cmd.Process.Pid, made, begun) {
 			t.Error("one that stays is not told of again")
 		}
-		least = min(least, time.Since(begun))
+		least = min(least, time.Since(now))
 	}
 	if least > settling/2 {
 		t.Errorf("one that is old is waited for: %v", least)
 	}
-	if stays.unseen(t.Context(), cmd.Process.Pid, time.Now().Add(time.Hour)) {
+	if stays.unseen(t.Context(), cmd.Process.Pid, time.Now().Add(time.Hour), begun) {
 		t.Error("one that began before the workspace was made is told of")
+	}
+	if old := time.Now(); !stays.unseen(t.Context(), cmd.Process.Pid, made, old) || time.Since(old) < passing {
+		t.Errorf("one that may be ending is told of after %v", time.Since(old))
+	}
+}
+
+// A process that cannot be looked at is no matter where who started it can be, and has
+// nothing open there. One that has lost its parent, or whose parent is there, is.
+func TestWhatWasStartedElsewhere(t *testing.T) {
+	t.Parallel()
+	dir, at := t.TempDir(), func(pid int, dir string) *holder {
+		return &holder{at: fmt.Sprint("/proc/", pid), dirs: []string{dir}}
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sleep 1000 >/dev/null & echo $!; exec >&-; wait")
+	cmd.Dir = dir
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }() // nobody else's: it ends here alone
+	if !at(pid, t.TempDir()).sent(pid) {
+		t.Error("its parent has nothing there, and it is told of")
+	}
+	if at(pid, dir).sent(pid) {
+		t.Error("its parent works there, and it is not told of")
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // killed
+	if orphan, _ := proctree.Of(pid); orphan.Parent != 1 {
+		t.Skip("what loses its parent falls to another process than the first here")
+	}
+	if at(pid, t.TempDir()).sent(pid) {
+		t.Error("it has no parent, and is not told of")
 	}
 }

@@ -41,6 +41,7 @@ func holders(ctx context.Context, made time.Time, dirs ...string) (open, unseen 
 	if err != nil {
 		return nil, nil, err
 	}
+	begun := time.Now()
 	var ids []inode
 	for _, dir := range dirs {
 		if dev, ino, err := directoryID(dir); err == nil {
@@ -65,7 +66,7 @@ func holders(ctx context.Context, made time.Time, dirs ...string) (open, unseen 
 		switch {
 		case how != "":
 			open = append(open, fmt.Sprintf("process %d (%s): %s", pid, p.name(), how))
-		case errors.Is(err, fs.ErrPermission) && p.unseen(ctx, pid, made):
+		case errors.Is(err, fs.ErrPermission) && p.unseen(ctx, pid, made, begun):
 			unseen = append(unseen, fmt.Sprintf("process %d (%s)", pid, p.name()))
 		}
 	}

@@ -85,7 +85,7 @@ type Limits struct {
 	CPUs   int64 `json:"cpus,omitempty"`   // default host − 1, at least 1
 	Files  int64 `json:"files,omitempty"`  // open files per process; default 4096
 	Size   int64 `json:"size,omitempty"`   // of one file, bytes; default 16 GiB
-	Tmp    int64 `json:"tmp,omitempty"`    // of the private /tmp, bytes; default 1 GiB
+	Tmp    int64 `json:"tmp,omitempty"`    // of each private directory, as /tmp, bytes; default 1 GiB; at most (Memory − 16 MiB) / 3
 }
 
 // Mount is a path lent to a sandbox.

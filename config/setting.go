@@ -170,7 +170,7 @@ func limitNumbers() []number {
 		{"limits.cpus", "number", "the host's less one, at least 1", "Processors of a sandbox.", countOf, 1, 4096, func(c *Config) *int64 { return &c.Limits.CPUs }, false},
 		{"limits.files", "number", "4096", "Open files of each process.", countOf, 32, 1 << 20, func(c *Config) *int64 { return &c.Limits.Files }, false},
 		{"limits.size", "size", "16GiB", "Size of one file.", sizeOf, 1 << 20, 1 << 50, func(c *Config) *int64 { return &c.Limits.Size }, false},
-		{"limits.tmp", "size", "1GiB", "Size of the private /tmp.", sizeOf, 1 << 20, 1 << 44, func(c *Config) *int64 { return &c.Limits.Tmp }, false},
+		{"limits.tmp", "size", "1GiB", "Size of the private /tmp, and of /var/tmp and /dev/shm: each at most a third of limits.memory less 16 MiB, so that files alone do not use it up.", sizeOf, 1 << 20, 1 << 44, func(c *Config) *int64 { return &c.Limits.Tmp }, false},
 	}
 }
 

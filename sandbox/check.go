@@ -133,8 +133,19 @@ func checkLimits(l caisson.Limits) (caisson.Limits, error) {
 	if l.Pids < 16 || l.Memory < 16<<20 || l.Files < 64 {
 		return l, caisson.Errorf(caisson.CodeLimitInvalid, "a sandbox needs at least 16 processes and threads, 16 MiB of memory and 64 open files")
 	}
+	l.Tmp = min(l.Tmp, max(least, (l.Memory-guestMemory)/inMemory))
 	return l, nil
 }
+
+// Files outlive who wrote them. Where they fill a sandbox's memory, nothing is left
+// there that could be ended for it but the guest, and the sandbox with it. So what a
+// box has in memory, /tmp, /var/tmp and /dev/shm, leaves the guest room. Layers and the
+// volumes that an image declares are not counted.
+const (
+	inMemory    = 3
+	guestMemory = 16 << 20
+	least       = 1 << 20
+)
 
 func checkPaths(spec caisson.SandboxSpec) error {
 	dirs := append([]string{spec.Workspace, spec.GitDir, spec.Home, spec.Programs}, spec.GitObjects...)

@@ -87,6 +87,22 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// What is in memory of a box leaves its guest room, and is as asked for where it does.
+func TestPrivateDirectoriesDoNotFillMemory(t *testing.T) {
+	for _, c := range []struct{ memory, tmp, want int64 }{
+		{0, 0, 1 << 30},
+		{0, 8 << 30, (4<<30 - 16<<20) / 3},
+		{1 << 30, 0, (1<<30 - 16<<20) / 3},
+		{1 << 30, 16 << 20, 16 << 20},
+		{16 << 20, 0, 1 << 20},
+	} {
+		got, err := sandbox.Check(caisson.SandboxSpec{ID: "s1", Limits: caisson.Limits{Memory: c.memory, Tmp: c.tmp}})
+		if err != nil || got.Limits.Tmp != c.want {
+			t.Errorf("memory %d, tmp %d: %d, %v, want %d", c.memory, c.tmp, got.Limits.Tmp, err, c.want)
+		}
+	}
+}
+
 func TestCheckKeepsTheCallersSpec(t *testing.T) {
 	top := place(t)
 	mounts := []caisson.Mount{{Source: filepath.Join(top, "lent")}}

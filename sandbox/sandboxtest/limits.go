@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,10 +72,20 @@ func smallProgramsEndFirst(t *testing.T, h Harness) {
 	if h.SharedPaths {
 		return // no directory is in memory
 	}
-	// What begins while memory is full is ended as well, and said to be.
-	o.do(caisson.Command{Line: "exec cat /dev/zero > /dev/shm/file"})
-	if r := o.do(caisson.Command{Line: "exec cat /dev/zero > /dev/shm/file"}); !r.OOM {
-		t.Errorf("in a full box: exit %d, out of memory %v", r.Code, r.OOM)
+	// Files alone do not fill it: they would stay, with nobody there but the guest that
+	// could be ended for them.
+	for _, path := range []string{"/dev/shm/file", "/tmp/file"} {
+		if r := o.do(caisson.Command{Line: "exec cat /dev/zero > " + path}); r.Code != 1 || r.OOM || !strings.Contains(r.err, "No space left") {
+			t.Errorf("fill %s: exit %d, out of memory %v, %q", path, r.Code, r.OOM, r.err)
+		}
+	}
+	for range 5 {
+		if r := o.do(caisson.Command{Argv: []string{"python3", "-c", "b = bytearray(64 << 20)"}}); !r.OOM {
+			t.Errorf("beside these files: exit %d, out of memory %v", r.Code, r.OOM)
+		}
+		if got := o.sh("echo fine"); got != "fine" {
+			t.Fatalf("after that: %q", got)
+		}
 	}
 }
 

@@ -123,22 +123,38 @@ const (
 	// guest ends a little after its host.
 	settleBound = 3 * time.Second
 	settlePause = 20 * time.Millisecond
+	// settleMost is how long is waited where there is always something else.
+	settleMost = 4 * settleBound
 )
 
 // Residue lists what there is. What is residue is looked at again for a moment,
 // and removed as at the start of every command: only what stays is reported.
 func (h *Host) Residue(ctx context.Context) Residue {
-	end := time.Now().Add(settleBound)
+	return settled(ctx, h.residue, h.tidy)
+}
+
+// settled looks and tidies until there is no residue, or one of it has stayed for
+// settleBound: where processes end all the time, there may be another at each look.
+func settled(ctx context.Context, look func(context.Context) Residue, tidy func(context.Context) error) Residue {
+	end, first := time.Now().Add(settleMost), map[[2]string]time.Time{}
 	for {
-		found := h.residue(ctx)
-		if found.Left() == 0 || time.Now().After(end) || ctx.Err() != nil {
+		found, now, stays := look(ctx), time.Now(), false
+		for _, r := range found.Remnants {
+			if name := [2]string{r.Kind, r.Name}; !r.Live {
+				if first[name].IsZero() {
+					first[name] = now
+				}
+				stays = stays || now.Sub(first[name]) >= settleBound
+			}
+		}
+		if found.Left() == 0 || stays || now.After(end) || ctx.Err() != nil {
 			return found
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(settlePause):
 		}
-		_ = h.tidy(ctx) // what it could not remove is listed next
+		_ = tidy(ctx) // what it could not remove is listed next
 	}
 }
 

@@ -138,15 +138,16 @@ func (h *Host) Residue(ctx context.Context) Residue {
 func settled(ctx context.Context, look func(context.Context) Residue, tidy func(context.Context) error) Residue {
 	end, first := time.Now().Add(settleMost), map[[2]string]time.Time{}
 	for {
-		found, now, stays := look(ctx), time.Now(), false
+		found, now, stays, seen := look(ctx), time.Now(), false, map[[2]string]time.Time{}
 		for _, r := range found.Remnants {
 			if name := [2]string{r.Kind, r.Name}; !r.Live {
-				if first[name].IsZero() {
-					first[name] = now
+				if seen[name] = first[name]; seen[name].IsZero() {
+					seen[name] = now
 				}
-				stays = stays || now.Sub(first[name]) >= settleBound
+				stays = stays || now.Sub(seen[name]) >= settleBound
 			}
 		}
+		first = seen // what went and comes again begins anew
 		if found.Left() == 0 || stays || now.After(end) || ctx.Err() != nil {
 			return found
 		}

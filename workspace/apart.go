@@ -2,8 +2,10 @@ package workspace
 
 import (
 	"context"
+	"debug/buildinfo"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,11 +147,10 @@ func (p *holder) unseen(ctx context.Context, pid int, made, since time.Time) boo
 	}
 }
 
-// sent tells of a process that cannot be looked at that it is the child of one of this
-// user's that can be, or of others like it whose first parent is such a one, and that
-// nothing is open there. What is sent from elsewhere, as guests of other workspaces'
-// boxes are by who keeps these open, does not go to a workspace by itself. One that has
-// lost its parent is nobody's child.
+// sent tells of a process that cannot be looked at that it is the child of a Caisson of
+// this user's that has nothing open there, as guests of other workspaces' boxes are of
+// who keeps these open, or of others like it whose first parent is such a one. Nobody
+// else's children are vouched for: they may work there.
 func (p *holder) sent(pid int) bool {
 	for range maxClimb {
 		child, there := proctree.Of(pid)
@@ -161,14 +162,22 @@ func (p *holder) sent(pid int) bool {
 			return false
 		}
 		how, err := parent.holds()
+		vouches := err == nil && parent.ofOurs()
 		now, there := proctree.Of(pid)
 		if how != "" || !there || now.Start != child.Start || now.Parent != child.Parent {
 			return false
 		}
 		if err == nil {
-			return true
+			return vouches
 		}
 		pid = child.Parent
 	}
 	return false
+}
+
+// ofOurs tells whether a process runs a program of the same module as this one.
+func (p *holder) ofOurs() bool {
+	own, known := debug.ReadBuildInfo()
+	its, err := buildinfo.ReadFile(p.at + "/exe")
+	return known && err == nil && own.Main.Path != "" && its.Main.Path == own.Main.Path
 }

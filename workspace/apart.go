@@ -134,7 +134,7 @@ func (p *holder) begins(pid int) bool {
 
 // unseen tells of a process that cannot be looked at that it may hold something. A
 // young one is waited for, and one that may just be ending as its parent has, until
-// passing has passed since then.
+// the look that began at since has taken passing.
 func (p *holder) unseen(ctx context.Context, pid int, made, since time.Time) bool {
 	for {
 		age, matters := p.matters(pid, made)
